@@ -3,6 +3,8 @@
 #![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -98,8 +100,23 @@ async fn each_step_counts() {
     assert_eq!(numbers.of("held{kind=mutex}"), 0.0);
     assert_eq!(numbers.of("released_total{kind=mutex}"), 1.0);
 
+    queued_calls_count(&locks, &mut numbers, &snapshotter).await;
     renewals_count(&locks, &proxy, &mut numbers, &snapshotter).await;
-    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 3);
+    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 13);
+}
+
+/// Ten calls at once, of which nine queue.
+async fn queued_calls_count(locks: &Locks, numbers: &mut Numbers, snapshotter: &Snapshotter) {
+    let contended = numbers.of("contended_total{kind=mutex}");
+    let mut ten: Vec<_> = (0..10).map(|_| Box::pin(locks.mutex("ten").acquire())).collect();
+    for call in &mut ten {
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    for call in ten {
+        call.await.unwrap().release().await.unwrap();
+    }
+    numbers.add(snapshotter);
+    assert_eq!(numbers.of("contended_total{kind=mutex}") - contended, 9.0, "all but the first");
 }
 
 /// A hold is renewed, then cut off until the lease has ended.

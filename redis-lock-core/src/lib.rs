@@ -27,13 +27,17 @@ mod domain;
 pub use domain::config_error::ConfigError;
 pub use domain::error::{BackendError, BackendErrorKind, LockError, NotReplicated};
 pub use domain::key::LockKey;
-pub use domain::state::{LockState, LossReason};
+pub use domain::state::{Drained, LockState, LossReason};
 pub use domain::status::{
     Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status, Topology,
     Waiting,
 };
 pub use domain::token::Token;
 pub use domain::wait::Wait;
+
+/// The driver, in the version that [`Builder::client`] takes. A new major version of it is a new major
+/// version of this crate.
+pub use redis;
 
 mod engine;
 mod lock;

@@ -4,13 +4,16 @@
 mod arena;
 
 mod blocked;
+mod crowded;
 mod docs;
+mod drained;
 mod escaped;
 mod lead;
 mod messages;
 mod nested;
 mod outages;
 mod pages;
+mod pinged;
 mod scope;
 mod waits;
 

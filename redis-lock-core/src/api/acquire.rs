@@ -98,7 +98,7 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     let demand = options.demand(keys, kind, &settings.in_common())?;
     let runtime = thread_tasks::current_thread_runtime();
     let demand = Arc::new(Demand { runtime, ..demand });
-    if locks.link().is_closed() {
+    if locks.link().is_closed() || locks.link().core().is_draining() {
         return Err(LockError::Shutdown);
     }
     if caller == Caller::Thread
@@ -109,7 +109,8 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     let observed = Acquiring::begin(&demand);
     let asking = Asking::begin(locks.clone(), demand);
     if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
-        observed.contended(holder.token.label().as_deref());
+        let label = holder.as_ref().and_then(|holder| holder.token.label());
+        observed.contended(label.as_deref());
     }
     Ok(Begun { asking, joins: None, observed })
 }

@@ -44,6 +44,7 @@ pub struct Builder {
     outage: Option<Duration>,
     linger: Option<Duration>,
     margin: Option<Duration>,
+    max_waiters: Option<usize>,
     label: Option<String>,
     scripting: Scripting,
 }
@@ -209,6 +210,13 @@ impl Builder {
         self
     }
 
+    /// How many calls may wait for one key, unless the request says otherwise; by default any number.
+    /// See [`Request::max_waiters`](crate::Request::max_waiters).
+    pub fn max_waiters(mut self, most: usize) -> Self {
+        self.max_waiters = Some(most);
+        self
+    }
+
     /// The label of holders, which `status` shows; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -267,6 +275,9 @@ impl Builder {
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(ConfigError::CommandTimeoutTooShort.into());
         }
+        if settings.max_waiters == Some(0) {
+            return Err(ConfigError::ZeroMaxWaiters.into());
+        }
         if let Some(linger) = settings.linger {
             check_millis("linger", linger, "shorten it")?;
         }
@@ -286,6 +297,8 @@ impl Builder {
             outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
             linger: self.linger.filter(|linger| !linger.is_zero()),
             margin: self.margin,
+            max_waiters: self.max_waiters,
+            in_memory: false,
             server: String::new(),
             command_timeout: self.command_timeout,
             scripting: self.scripting,
@@ -302,7 +315,8 @@ fn locks(settings: Settings, servers: &Servers, replicas: u32, tls: Option<&TlsS
         terms.with_replicas(replicas).with_ttl(ttl).with_tls(tls)
     };
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
-    Locks::new(Settings { server: servers.describe(), ..settings }, link)
+    let in_memory = matches!(servers, Servers::Memory(_));
+    Locks::new(Settings { server: servers.describe(), in_memory, ..settings }, link)
 }
 
 impl fmt::Debug for Builder {

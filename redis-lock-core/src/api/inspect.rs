@@ -241,7 +241,7 @@ impl Locks {
     async fn ask(&self, names: &Names, verb: Verb) -> Result<Answer, LockError> {
         let scan = matches!(verb, Verb::Scan { .. });
         let timeout = self.settings().command_timeout();
-        let command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
+        let mut command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
         let link = self.link();
         if link.is_closed() {
             return Err(LockError::Shutdown);
@@ -256,6 +256,7 @@ impl Locks {
             if !(is_moving || is_unknown) || Moment::now().since(asked) >= timeout {
                 break;
             }
+            command.timeout = timeout.saturating_sub(Moment::now().since(asked));
             answer = match is_moving {
                 true => link.query_again(command.clone()).await,
                 false => link.query(command.clone()).await,
@@ -267,12 +268,12 @@ impl Locks {
         })
     }
 
-    fn failed(&self, key: Option<&str>, fault: &Fault) -> LockError {
+    pub(crate) fn failed(&self, key: Option<&str>, fault: &Fault) -> LockError {
         LockError::backend(key, fault).at(&self.settings().server)
     }
 
     /// The names of the lock at a key.
-    fn names_of(&self, key: &LockKey) -> Names {
+    pub(crate) fn names_of(&self, key: &LockKey) -> Names {
         let namespace = &self.settings().namespace;
         Names::new(namespace, key.in_namespace(namespace))
     }

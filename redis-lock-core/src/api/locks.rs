@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use once_cell::race::OnceBox;
 
+use crate::Drained;
 use crate::api::settings::Settings;
 use crate::engine::{HasLink, Link};
 
@@ -60,17 +62,55 @@ impl Locks {
         Self { shared: Arc::new(Manager { settings, link: Arc::new(link), turns: OnceBox::new() }) }
     }
 
-    /// Takes all locks away and ends: holds are released under running bodies, waiters fail, new calls are
-    /// [`Shutdown`](crate::LockError::Shutdown).
+    /// Takes the locks away from all guards at once, and waits for up to 3 s until the server has confirmed
+    /// their releases.
     ///
-    /// Call it as the last thing before the program ends, so that other processes don't wait for
-    /// leases to run out. Let running work finish first: guards that are still held report `Lost`. It
-    /// waits up to 3 seconds for the server to confirm. A second call returns when the first is done.
+    /// Guards that are still held report [`LossReason::Shutdown`](crate::LossReason::Shutdown), waiters end
+    /// with [`Shutdown`](crate::LockError::Shutdown), and so do new calls. Call it, or [`drain`](Self::drain),
+    /// before the program ends: other processes then need not wait for leases to run out. A second call
+    /// returns when the first is done.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
     pub async fn shutdown(&self) {
         self.shared.link.shutdown().await;
+    }
+
+    /// Lets what holds a lock finish, for up to `limit`, and then [shuts down](Self::shutdown).
+    ///
+    /// New acquisitions end with [`Shutdown`](crate::LockError::Shutdown) at once, and so do those that wait.
+    /// Guards stay valid and renewed until they are dropped or the limit has passed; reentrant calls join
+    /// them as before, and `status` works. Those that are left then lose their locks by
+    /// [`LossReason::Shutdown`](crate::LossReason::Shutdown). A second call waits for the first one's end.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # use std::time::Duration;
+    /// let locks = redis_locks::Locks::in_memory();
+    /// // … when the process is told to end:
+    /// let drained = locks.drain(Duration::from_secs(20)).await;
+    /// assert_eq!(drained.cut_off, 0);
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The drain goes on in the background.
+    pub async fn drain(&self, limit: Duration) -> Drained {
+        self.shared.link.drain(limit).await
+    }
+
+    /// [`drain`](Self::drain) for code without an async runtime.
+    pub fn blocking_drain(&self, limit: Duration) -> Drained {
+        crate::api::blocking::block_on(self.drain(limit))
+    }
+
+    /// Waits until a drain or a shutdown begins, for bodies that run for long: they can end early then.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn draining(&self) {
+        self.shared.link.draining().await;
     }
 
     /// [`shutdown`](Self::shutdown) for code without an async runtime.

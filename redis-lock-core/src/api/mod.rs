@@ -2,6 +2,7 @@
 
 // First, so that the page of `Locks` begins with how to get one.
 mod open;
+mod ping;
 
 mod kinds;
 pub(crate) mod locks;

@@ -49,7 +49,9 @@ pub struct Request {
 impl Request {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
         let settings = locks.settings();
-        let options = Options::unset(settings.ttl, settings.wait, settings.outage);
+        let max_waiters = settings.max_waiters;
+        let unset = Options::unset(settings.ttl, settings.wait, settings.outage);
+        let options = Options { max_waiters, ..unset };
         Self { locks, kind, keys, options }
     }
 
@@ -85,6 +87,15 @@ impl Request {
     /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when another holder has the lock.
     pub fn no_wait(self) -> Self {
         self.wait(Wait::None)
+    }
+
+    /// How many calls of this `Locks` and its clones may wait for the key. The next one gets
+    /// [`LockError::Crowded`](crate::LockError::Crowded) at once.
+    ///
+    /// Calls that don't wait don't count. For several keys, so many may wait for any of them.
+    pub fn max_waiters(mut self, most: usize) -> Self {
+        self.options.max_waiters = Some(most);
+        self
     }
 
     /// Whether the engine renews the lease while the guard lives. It does by default.

@@ -17,6 +17,10 @@ pub(crate) struct Settings {
     pub(crate) outage: Duration,
     pub(crate) linger: Option<Duration>,
     pub(crate) margin: Option<Duration>,
+    /// How many calls may wait for one key.
+    pub(crate) max_waiters: Option<usize>,
+    /// Whether there is no server.
+    pub(crate) in_memory: bool,
     /// The address of the server for messages, without secrets.
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,

@@ -134,6 +134,9 @@ pub enum ConfigError {
     /// A limit of zero permits.
     #[error("zero permits could never be acquired; allow at least 1")]
     ZeroPermits,
+    /// A `max_waiters` of zero.
+    #[error("a max_waiters of zero would refuse every call that waits; use no_wait() for that")]
+    ZeroMaxWaiters,
     /// A `max_hold` of zero.
     #[error("a max_hold of zero would never hold a lock; leave it out for the default of 24 hours")]
     ZeroMaxHold,

@@ -39,6 +39,7 @@ pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) margin: Option<Duration>,
     pub(crate) wait: Wait,
+    pub(crate) max_waiters: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
@@ -85,6 +86,7 @@ impl Options {
             ttl: Some(ttl),
             margin: None,
             wait,
+            max_waiters: None,
             renew: true,
             max_hold: None,
             min_hold: None,
@@ -126,6 +128,9 @@ impl Options {
         }
         if kind.limit() == Some(0) {
             return Err(ConfigError::ZeroPermits.into());
+        }
+        if self.max_waiters == Some(0) {
+            return Err(ConfigError::ZeroMaxWaiters.into());
         }
         if let Wait::For(limit) = self.wait {
             check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
@@ -189,6 +194,7 @@ impl Options {
             ttl,
             margin: self.margin.map_or(Duration::ZERO, whole_millis),
             wait: self.wait,
+            max_waiters: self.max_waiters,
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,

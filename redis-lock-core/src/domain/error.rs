@@ -46,6 +46,16 @@ pub enum LockError {
         /// Who held it when last seen.
         holder: Option<Box<Holder>>,
     },
+    /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::Request::max_waiters)
+    /// allows. Try later.
+    #[error("lock `{key}` is crowded: {waiting} calls wait for it here already; try again later")]
+    #[non_exhaustive]
+    Crowded {
+        /// The key that was asked for.
+        key: String,
+        /// How many calls waited.
+        waiting: usize,
+    },
     /// The lock was lost while it was held. What the body did after that was not protected.
     #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
     #[non_exhaustive]
@@ -111,10 +121,10 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether somebody else had the lock.
+    /// Whether somebody else had the lock, or too many calls wait for it.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+        matches!(self, Self::Busy { .. } | Self::Crowded { .. })
     }
 
     /// Whether a lock that was held is not held any more.
@@ -138,6 +148,7 @@ impl LockError {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Busy { key, .. }
+            | Self::Crowded { key, .. }
             | Self::Lost { key, .. }
             | Self::Reentrant { key, .. }
             | Self::TooShort { key, .. }

@@ -13,6 +13,8 @@ pub(crate) struct LockTerms {
     /// How much longer the server keeps the key than the guard believes in its lease.
     pub(crate) margin: Duration,
     pub(crate) wait: Wait,
+    /// How many calls of the manager may wait for the key.
+    pub(crate) max_waiters: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,

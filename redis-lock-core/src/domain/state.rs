@@ -27,6 +27,24 @@ pub enum LockState {
     Released,
 }
 
+/// How a drain ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Drained {
+    /// How many locks were still held when the time was up. Their guards have lost them by
+    /// [`LossReason::Shutdown`].
+    pub cut_off: usize,
+}
+
+/// How far a drain has come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum DrainStage {
+    #[default]
+    Open,
+    Draining,
+    Over(Drained),
+}
+
 /// Why a lock was lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -30,9 +30,9 @@ pub(crate) struct Asking<L: HasLink> {
     asked: Option<(L, LockId)>,
     number: u64,
     answer: LockAnswer,
-    /// The hold that this process had when the caller joined, for events; `None` when nobody
-    /// listens.
-    pub(crate) behind: Option<Arc<Hold>>,
+    /// Whether the caller had to queue in this process, for events, and behind which hold if there was
+    /// one. `None` when nobody listens.
+    pub(crate) behind: Option<Option<Arc<Hold>>>,
 }
 
 enum LockAnswer {
@@ -50,6 +50,12 @@ impl<L: HasLink> Asking<L> {
         let (mut behind, mut number) = (None, 0);
         let mut answer = LockAnswer::Over;
         let listening = observe::may_be_heard();
+        if demand.terms.max_waiters.is_some() {
+            core.limits_waiters.store(true, Ordering::Relaxed);
+            if let Some(error) = core.crowded_elsewhere(&demand) {
+                return Self::refused(manager, id, error);
+            }
+        }
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
                 core.table.has_several.store(true, Ordering::Relaxed);
@@ -71,7 +77,7 @@ impl<L: HasLink> Asking<L> {
             }
             let mut used = std::mem::take(&mut work.used_handles);
             core.begin(&id, work, |machine, env, out| {
-                if core.is_shut() {
+                if core.is_shut() || core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;
                 }
@@ -85,13 +91,23 @@ impl<L: HasLink> Asking<L> {
                 };
                 match machine.ask(demand, waiter, env, out) {
                     Some(hold) => answer = LockAnswer::Known(hold),
-                    None => behind = machine.hold().filter(|_| listening).cloned(),
+                    None if listening && machine.is_behind(number) => {
+                        behind = Some(machine.hold().cloned());
+                    }
+                    None => {}
                 }
             });
             work.used_handles = used;
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
+    }
+
+    fn refused(manager: L, id: LockId, error: LockError) -> Self {
+        let (handle, awaited) = once_in(&mut Default::default());
+        let _ = handle.put(Err(Box::new(error)));
+        let answer = LockAnswer::Awaited(awaited);
+        Self { asked: Some((manager, id)), number: 0, answer, behind: None }
     }
 
     /// Waits for the lock.

@@ -39,6 +39,7 @@ impl Core {
                 hold.notify_loss();
                 hold.report_end(Some(&self.notices.audience));
             }
+            Notice::Drained(drained) => self.tell_drained(drained),
             Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::OpenNotifier => self.open_notifier(),

@@ -1,13 +1,14 @@
 //! The state that callers, the engine's thread and reading tasks share, and the only way to change
 //! a machine.
 
-use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+pub(crate) use super::work::Work;
+pub(super) use super::work::touch;
 
-use tokio::runtime;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
 use tokio::sync::watch;
 
 use super::cache_padded::CachePadded;
@@ -16,16 +17,17 @@ use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
-use super::path::{After, InHand, Overdue, PathReaper, QueueEntry, Results, Settled};
+use super::path::{After, Overdue, PathReaper, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
 use super::released::Released;
-use super::resident::{Handle, Resident, UsedHandles};
+use super::resident::{Handle, Resident};
 use super::search::Search;
 use super::sender::Sender;
 use super::table::Table;
-use super::wake_together::{WakeTogether, WokenTasks};
+use super::wake_together::WokenTasks;
 use crate::domain::clock::Moment;
+use crate::domain::state::DrainStage;
 use crate::lock::{Effects, Env, Machine, Rank};
 use crate::observe;
 
@@ -46,6 +48,12 @@ pub(crate) struct Core {
     index: Mutex<HashMap<Arc<str>, LockId>>,
     numbers: CachePadded<AtomicU64>,
     pub(super) closed: AtomicBool,
+    /// When a drain ends at the latest, once there is one.
+    pub(super) drain: OnceLock<Moment>,
+    /// What a drain tells those who wait for it.
+    pub(super) drained: watch::Sender<DrainStage>,
+    /// Whether a request has ever limited how many calls may wait.
+    pub(super) limits_waiters: AtomicBool,
     /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) ended: watch::Sender<bool>,
@@ -61,34 +69,6 @@ impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("manager", &self.manager).finish_non_exhaustive()
     }
-}
-
-/// What has to be done after a step: outcomes to hand over, entries to send, notices to carry out.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    /// Outcomes that have to be handed to those who asked.
-    pub(super) settled: Vec<Settled>,
-    /// What counts those as in hand at their places, until what their machines ask next is on a queue.
-    pub(super) hands: Vec<InHand>,
-    /// What runs the user's code, to be done last.
-    pub(super) notices: VecDeque<Notice>,
-    /// Notices for callers on other runtimes.
-    pub(super) elsewhere: Vec<(runtime::Id, VecDeque<Notice>)>,
-    pub(super) effects: Effects<Handle>,
-    /// The caller that was handed the lock by whoever gave it back. It is woken before the notices.
-    pub(super) next_holder: Option<Waker>,
-    /// What callers that were handed the lock like that were notified by, for the next callers.
-    pub(super) used_handles: UsedHandles,
-    /// Whether an entry was put on the queue of the only place, and has to be sent.
-    is_put: bool,
-    /// The places on whose queues entries were put, if there are several places.
-    touched: Vec<Arc<Place>>,
-    /// Whether too many leases linger.
-    has_too_many_idle: bool,
-    /// How a reading task wakes other tasks.
-    pub(super) together: Option<WakeTogether>,
-    /// Whether this is the engine's own turn, which need not wake the engine.
-    pub(super) is_turn: bool,
 }
 
 thread_local! {
@@ -116,6 +96,9 @@ impl Core {
             index: Mutex::default(),
             numbers: CachePadded::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
+            drain: OnceLock::new(),
+            drained: watch::Sender::default(),
+            limits_waiters: AtomicBool::new(false),
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
@@ -220,10 +203,14 @@ impl Core {
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
+        let waiting = match makes && self.limits_waiters.load(Ordering::Relaxed) {
+            true => shard.of_key(&id.main).map(Machine::waiting).sum(),
+            false => 0,
+        };
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, timers)) = visited else { return };
         let rank = resident.rank(id);
-        let env = Env { rank, ..self.env(now, &place, lingers) };
+        let env = Env { rank, waiting, ..self.env(now, &place, lingers) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -274,8 +261,9 @@ impl Core {
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
-            lingers,
+            lingers: lingers && !self.is_draining(),
             rank: Rank::Alone,
+            waiting: 0,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,
@@ -458,42 +446,5 @@ impl Core {
         for (reply, outcome) in results.ready.drain(..) {
             work.notices.push_back(Notice::Ready(reply, Box::new(outcome)));
         }
-    }
-}
-
-impl Work {
-    /// Sets aside the answers among the notices from this one on, which are for callers on another
-    /// runtime.
-    pub(super) fn set_aside(&mut self, first: usize, runtime: runtime::Id) {
-        let at = self.elsewhere.iter().position(|(id, _)| *id == runtime);
-        let at = at.unwrap_or_else(|| {
-            self.elsewhere.push((runtime, VecDeque::new()));
-            self.elsewhere.len() - 1
-        });
-        let Some((_, aside)) = self.elsewhere.get_mut(at) else { return };
-        let mut next = first;
-        while let Some(notice) = self.notices.get(next) {
-            if notice.is_answer() {
-                aside.extend(self.notices.remove(next));
-            } else {
-                next += 1;
-            }
-        }
-    }
-
-    /// Notes that an entry was put on the queue of the only place.
-    pub(super) fn send_only_place(&mut self) {
-        self.is_put = true;
-    }
-
-    /// Notes that an entry was put on the queue of this place.
-    pub(super) fn touch(&mut self, place: &Arc<Place>) {
-        touch(&mut self.touched, place);
-    }
-}
-
-pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
-    if !touched.iter().any(|other| other.id == place.id) {
-        touched.push(Arc::clone(place));
     }
 }

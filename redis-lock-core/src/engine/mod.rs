@@ -11,6 +11,7 @@ mod brief_lock;
 mod cache_padded;
 mod carry_out;
 pub(crate) mod core;
+mod drain;
 #[cfg(test)]
 pub(crate) mod driven;
 mod engine_waker;
@@ -58,6 +59,7 @@ mod waiting_line;
 mod wake_together;
 #[cfg(test)]
 mod wake_together_tests;
+mod work;
 
 pub(crate) use asking::{Asking, HasLink};
 pub(crate) use lock_id::LockId;

@@ -15,7 +15,6 @@ use super::lock_id::LockId;
 use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
 use super::runtime_notices::{RuntimeLists, STUCK};
-use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
@@ -24,6 +23,7 @@ use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later};
 use crate::observe::Audience;
 use crate::store::Answer;
+use crate::{Drained, LockError};
 
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
@@ -41,6 +41,8 @@ pub(crate) enum Notice {
     Ready(ReadyReply, Box<Result<(), Fault>>),
     Lost(Arc<Hold>),
     Observe(Box<Observation>),
+    /// The shutdown that ends a drain has begun.
+    Drained(Drained),
     /// Wakes a task that was to be woken together with others.
     Wake(Waker),
     /// A task of the current runtime takes the role of the reader.

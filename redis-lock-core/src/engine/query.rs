@@ -10,6 +10,7 @@ use super::places::Place;
 use super::{Link, stopped};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
 
 /// The highest bits of a cursor contain the node that it belongs to. The other bits are enough for
@@ -77,6 +78,32 @@ impl Link {
             first = first.and(answer.await.unwrap_or_else(|_| Err(stopped())));
         }
         first
+    }
+
+    /// Has each primary do the command, all at once. `names` gives the names of any number of locks, of
+    /// which one belongs to each primary.
+    pub(crate) async fn query_each(
+        &self,
+        names: impl Fn(u32) -> Names,
+        command: impl Fn(Names) -> Command,
+    ) -> Result<(), Fault> {
+        /// More than enough for a key of each node, if there are some hundred.
+        const MOST_NAMES: u32 = 16_384;
+        if self.core.places.unrouted().is_some() && self.core.places.version() == 0 {
+            self.query(command(names(0))).await?;
+        }
+        let primaries = self.core.places.primaries();
+        let of = |place: &Arc<Place>| {
+            let is_there = |names: &Names| self.core.places.of(names.main()).id == place.id;
+            let names = (0..MOST_NAMES).map(&names).find(is_there)?;
+            Some(self.core.query_at(place, command(names)))
+        };
+        let asked: Vec<_> = primaries.iter().filter_map(of).collect();
+        self.start();
+        for answer in asked {
+            answer.await.unwrap_or_else(|_| Err(stopped()))?;
+        }
+        Ok(())
     }
 
     /// Waits until there is a map.

@@ -12,7 +12,7 @@ use super::path::{Origin, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Reap;
-use crate::{LockError, LossReason};
+use crate::{Drained, LockError, LossReason};
 
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -25,16 +25,7 @@ impl Link {
             return;
         }
         let mut ended = core.ended.subscribe();
-        let first = !core.closed.swap(true, Ordering::AcqRel);
-        if first {
-            core.act(|work| {
-                let _let_end = LetEnd(core);
-                core.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
-                // It does not wait for those that are only repeated, so they are sent now.
-                core.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
-                core.send(work);
-            });
-        }
+        core.act(|work| core.close(work));
         if self.thread.get().is_none() {
             // An engine that never started holds nothing. One that is being started has nothing to
             // hold any more, and ends by itself.
@@ -46,7 +37,7 @@ impl Link {
 
 /// Allows the engine to end. This happens on drop, after all releases were queued: before that, the
 /// engine would find nothing to wait for. It also happens when a subscriber panics.
-struct LetEnd<'a>(&'a Core);
+pub(super) struct LetEnd<'a>(pub(super) &'a Core);
 
 impl Drop for LetEnd<'_> {
     fn drop(&mut self) {
@@ -177,7 +168,8 @@ impl Core {
     /// Reports that the engine has ended.
     pub(super) fn notify_end(&self) {
         self.notices.end();
-        // It may run the user's wakers, so it comes last.
+        // They may run the user's wakers, so they come last.
+        self.tell_drained(Drained { cut_off: 0 });
         self.ended.send_replace(true);
     }
 }

@@ -173,6 +173,15 @@ impl Table {
     }
 
     /// The ids of all machines.
+    /// How many machines are so.
+    pub(crate) fn count(&self, is_so: fn(&Machine<Handle>) -> bool) -> usize {
+        let each = self.shards().map(|(shard, _)| {
+            let shard = lock(shard);
+            shard.residents.values().filter(|resident| is_so(&resident.machine)).count()
+        });
+        each.sum()
+    }
+
     pub(crate) fn ids(&self) -> Vec<LockId> {
         let mut ids = Vec::new();
         for (shard, _) in self.shards() {

@@ -45,8 +45,9 @@ impl Core {
             place.path.traffic().push_out(&mut work.settled);
         }
         self.send(work);
+        let drain = self.drain_if_due(now, work);
         work.is_turn = false;
-        Pass { due: Some(self.due(now)), jobs }
+        Pass { due: Some(self.due(now).min(drain)), jobs }
     }
 
     /// Reads the answers of a place, and supervises its connection.

@@ -108,6 +108,11 @@ impl Contending {
         true
     }
 
+    /// Whether the server has not answered yet.
+    pub(super) fn is_first(&self) -> bool {
+        matches!(self.last_answer, LastAnswer::Nothing)
+    }
+
     /// The token, if messages may name it.
     pub(super) fn queued_token(&self) -> Option<&Arc<str>> {
         self.may_be_queued.then(|| self.attempt.wire())

@@ -30,6 +30,7 @@
 mod askers;
 mod attempt;
 mod contend;
+mod drain;
 mod effects;
 mod failing;
 mod hand_over;
@@ -74,7 +75,7 @@ use crate::domain::idle_event::IdleEnd;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Command, Verb};
-use crate::{LockError, LossReason, Token};
+use crate::{LockError, Token, Wait};
 use askers::Askers;
 use contend::Contending;
 use held::Held;
@@ -95,6 +96,9 @@ pub(crate) struct Env<'a> {
     /// Whether the leases of the key may linger.
     pub(crate) lingers: bool,
     pub(crate) rank: Rank,
+    /// How many calls wait for the key in all its machines; zero unless the call that joins has a limit
+    /// for that.
+    pub(crate) waiting: usize,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
@@ -234,7 +238,13 @@ impl<W> Machine<W> {
             return self.take_kept(demand, env, out);
         }
         self.give_up_kept(IdleEnd::Terms, env, out);
-        self.join(waiter(demand), env, out);
+        let is_crowded = demand.terms.max_waiters.is_some_and(|most| env.waiting >= most);
+        if is_crowded && demand.terms.wait != Wait::None {
+            let error = LockError::Crowded { key: demand.key().into(), waiting: env.waiting };
+            out.fail(waiter(demand).handle, error);
+        } else {
+            self.join(waiter(demand), env, out);
+        }
         None
     }
 
@@ -369,23 +379,6 @@ impl<W> Machine<W> {
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env, out),
             Stage::Idle | Stage::Contending(_) => {}
         }
-    }
-
-    /// Ends everything: waiters are refused, and the present hold is lost.
-    pub(crate) fn close(
-        &mut self,
-        error: &LockError,
-        reason: &LossReason,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
-        for waiter in self.waiters.drain() {
-            out.fail(waiter.handle, error.clone());
-        }
-        self.revoke(reason, env, out);
-        self.part_with_lapsed(|_| true, out);
-        self.give_up_kept(IdleEnd::Shutdown, env, out);
-        self.abandon_if_unwanted(env, out);
     }
 
     /// Sends a question about the attempt of the stage.

@@ -64,6 +64,11 @@ impl<W> Waiters<W> {
         self.queue.push_back((waiter.id, Some(waiter)));
     }
 
+    /// How many of them can wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.count.saturating_sub(self.no_wait_count)
+    }
+
     /// Takes out a waiter that has given up.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter<W>> {
         let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
@@ -87,7 +92,7 @@ impl<W> Waiters<W> {
     }
 
     pub(super) fn any_can_wait(&self) -> bool {
-        self.count > self.no_wait_count
+        self.waiting() > 0
     }
 
     pub(super) fn any_no_wait(&self) -> bool {

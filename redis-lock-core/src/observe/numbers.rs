@@ -93,6 +93,7 @@ pub(super) fn acquired(kind: Kind, waited: Duration) {
 pub(super) fn failed(_: Kind, error: &LockError) {
     let why = match error {
         LockError::Busy { .. } => label!("why", "busy"),
+        LockError::Crowded { .. } => label!("why", "crowded"),
         LockError::Backend { .. } => label!("why", "backend"),
         LockError::Shutdown => label!("why", "shutdown"),
         _ => label!("why", "other"),

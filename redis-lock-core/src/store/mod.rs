@@ -117,6 +117,8 @@ pub(crate) enum Verb {
     InUse { asker: Arc<str> },
     /// Asks the server for a sign of life.
     Ping,
+    /// Writes nothing, and is refused where a write would be.
+    Probe,
 }
 
 /// What an acquisition asks for.
@@ -182,7 +184,8 @@ impl Verb {
             | Self::Force { .. }
             | Self::Scan { .. }
             | Self::InUse { .. }
-            | Self::Ping => None,
+            | Self::Ping
+            | Self::Probe => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::{LockError, LockKey};
+use crate::{KeySegment, LockError, LockKey, SegmentWriter};
 
 /// The longest key, as `LockKey` checks it.
 const MAX_BYTES: usize = 4096;
@@ -28,6 +28,39 @@ pub fn render(template: fmt::Arguments<'_>) -> Result<LockKey, LockError> {
                 "the value that follows here is empty; a key without it would name something else"
                     .into(),
         }),
+    }
+}
+
+impl LockKey {
+    /// A key of several values, each escaped as the attribute escapes the values in its template, and
+    /// joined by `:`.
+    ///
+    /// ```
+    /// use redis_locks::LockKey;
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let key = LockKey::from_segments(["user", "ada:byron"])?;
+    /// assert_eq!(key.as_str(), "user:ada%3Abyron");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidKey`](LockError::InvalidKey) when there is no value, one is empty, or the key is too long.
+    pub fn from_segments<S: AsRef<str>>(
+        segments: impl IntoIterator<Item = S>,
+    ) -> Result<Self, LockError> {
+        let segments: Vec<S> = segments.into_iter().collect();
+        let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        render(format_args!("{}", super::wrap::segment(&Segments(&segments))))
+    }
+}
+
+/// Several values as one.
+struct Segments<'a>(&'a [&'a str]);
+
+impl KeySegment for Segments<'_> {
+    fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.0.iter().map(|part| part as &dyn KeySegment).collect();
+        out.write_parts(&parts)
     }
 }
 

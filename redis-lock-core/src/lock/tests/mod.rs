@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::*;
-use crate::Wait;
+use crate::LossReason;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::once::{OnceReceiver, once};
@@ -86,6 +86,7 @@ impl Bench {
             hints: self.hints,
             lingers: self.lingers,
             rank: self.rank,
+            waiting: 0,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,

@@ -52,7 +52,7 @@ impl Entry {
             },
             // All keys are in one place here, so they have the same number already.
             Verb::Raise { .. } => Answer::Done,
-            Verb::Ping | Verb::InUse { .. } => Answer::Done,
+            Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.

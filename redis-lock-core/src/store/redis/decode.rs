@@ -42,6 +42,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
             Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tombstone)))
         }
         (Verb::InUse { .. }, Value::Int(_)) => Ok(Plain::Answer(Answer::Done)),
+        (Verb::Probe, Value::Nil | Value::Okay) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Ping, Value::SimpleString(_)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Scan { .. }, Value::Array(items)) => {
             page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))

@@ -58,6 +58,7 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         }
         Verb::InUse { asker } => Some(in_use(command, asker)),
         Verb::Ping => Some(redis::cmd("PING")),
+        Verb::Probe => Some(probe(command)),
         Verb::Scan { cursor } => {
             let mut cmd = redis::cmd("SCAN");
             cmd.arg(*cursor).arg("MATCH").arg(command.names.main()).arg("COUNT").arg(PAGE);
@@ -72,6 +73,13 @@ pub(super) fn why(command: &Command, token: &str) -> Cmd {
     let tombstones: Vec<_> = command.names.all().map(|names| names.tombstone(token)).collect();
     let mut cmd = redis::cmd(if tombstones.len() == 1 { "GET" } else { "MGET" });
     cmd.arg(tombstones);
+    cmd
+}
+
+/// Would overwrite the tombstone of a token that never was. It is refused like every other write.
+fn probe(command: &Command) -> Cmd {
+    let mut cmd = redis::cmd("SET");
+    cmd.arg(command.names.tombstone("ping")).arg("-").arg("XX").arg("PX").arg(1);
     cmd
 }
 
@@ -105,6 +113,7 @@ pub(crate) fn declared(command: &Command) -> Vec<String> {
     match &command.verb {
         Verb::Why { token } => command.names.all().map(|names| names.tombstone(token)).collect(),
         Verb::Ping | Verb::Scan { .. } | Verb::InUse { .. } => Vec::new(),
+        Verb::Probe => vec![command.names.tombstone("ping")],
         Verb::Take { .. } => vec![command.names.main().to_owned()],
         Verb::Release { waited_for: false, keep: None, tombstone: None, .. }
             if command.kind == Kind::Mutex =>

@@ -12,7 +12,8 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
         | Verb::Why { .. }
         | Verb::Scan { .. }
         | Verb::InUse { .. }
-        | Verb::Ping => None,
+        | Verb::Ping
+        | Verb::Probe => None,
         Verb::Acquire(_) => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);

@@ -96,7 +96,11 @@ impl TransactionWire {
             Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
                 self.has_native_delete
             }
-            Verb::Ping | Verb::Scan { .. } | Verb::Why { .. } | Verb::InUse { .. } => true,
+            Verb::Ping
+            | Verb::Probe
+            | Verb::Scan { .. }
+            | Verb::Why { .. }
+            | Verb::InUse { .. } => true,
             _ => false,
         }
     }

@@ -1,0 +1,123 @@
+//! Drains a manager: no new locks, and an end when the guards are gone or the time is up.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Link;
+use super::core::{Core, Work};
+use super::notices::Notice;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::state::DrainStage;
+use crate::lock::Machine;
+use crate::{Drained, LockError, LossReason};
+
+/// How often the engine looks whether guards are left. Nothing is counted while there is no drain.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+impl Link {
+    /// Refuses new locks, and shuts down when the last guard is gone, or after `limit`. The engine does
+    /// that, also when the future is dropped.
+    pub(crate) async fn drain(&self, limit: Duration) -> Drained {
+        let core = self.core();
+        if core.is_forked() {
+            return Drained { cut_off: 0 };
+        }
+        if core.drain.set(Moment::now().after(limit)).is_ok() {
+            self.start();
+            core.act(|work| {
+                core.step_all(work, |machine, env, out| {
+                    machine.refuse_all(&LockError::Shutdown, env, out);
+                });
+            });
+            let begins = |stage: &mut DrainStage| {
+                let is_open = *stage == DrainStage::Open;
+                if is_open {
+                    *stage = DrainStage::Draining;
+                }
+                is_open
+            };
+            core.drained.send_if_modified(begins);
+            core.waker.wake();
+        }
+        let mut stages = core.drained.subscribe();
+        let is_over = |stage: &DrainStage| matches!(stage, DrainStage::Over(_));
+        let _ = stages.wait_for(is_over).await;
+        let drained = match *stages.borrow() {
+            DrainStage::Over(drained) => drained,
+            DrainStage::Open | DrainStage::Draining => Drained { cut_off: 0 },
+        };
+        self.shutdown().await;
+        drained
+    }
+
+    /// Waits until a drain or a shutdown begins.
+    pub(crate) async fn draining(&self) {
+        let mut stages = self.core().drained.subscribe();
+        if !self.core().is_closed() {
+            let _ = stages.wait_for(|stage| *stage != DrainStage::Open).await;
+        }
+    }
+}
+
+impl Core {
+    /// Whether new locks are refused because of a drain.
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain.get().is_some()
+    }
+
+    /// Ends a drain when it is time to. Returns when to look again.
+    pub(super) fn drain_if_due(&self, now: Moment, work: &mut Work) -> Moment {
+        let Some(end) = self.drain.get().copied().filter(|_| !self.is_shut()) else {
+            return Moment::NEVER;
+        };
+        let held = self.table.count(Machine::is_held);
+        if held > 0 && now < end {
+            return end.min(now.after(LOOK_PAUSE));
+        }
+        self.close(work);
+        Moment::NEVER
+    }
+
+    /// Tells those who wait for a drain that its shutdown has begun. It runs their wakers.
+    pub(super) fn tell_drained(&self, drained: Drained) {
+        self.drained.send_if_modified(|stage| {
+            let is_news = !matches!(stage, DrainStage::Over(_));
+            if is_news {
+                *stage = DrainStage::Over(drained);
+            }
+            is_news
+        });
+    }
+
+    /// Ends every hold and every wait for a shutdown, once. Returns whether this was it.
+    pub(super) fn close(&self, work: &mut Work) -> bool {
+        let is_first = !self.closed.swap(true, Ordering::AcqRel);
+        if is_first {
+            let _let_end = super::shutdown::LetEnd(self);
+            let drained = Drained { cut_off: self.table.count(Machine::is_held) };
+            self.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
+            work.notices.push_back(Notice::Drained(drained));
+            // It does not wait for those that are only repeated, so they are sent now.
+            self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
+            self.send(work);
+        }
+        is_first
+    }
+
+    /// Whether too many calls wait for one of the other keys of a lock of several.
+    pub(super) fn crowded_elsewhere(&self, demand: &Demand) -> Option<LockError> {
+        let (Kind::All { .. }, Some(most)) = (demand.kind, demand.terms.max_waiters) else {
+            return None;
+        };
+        let waiting = |names: &Names| -> usize {
+            self.table.shard(names.main()).of_key(names.main()).map(Machine::waiting).sum()
+        };
+        let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
+        let key = || demand.key().to_owned();
+        (waiting >= most).then(|| LockError::Crowded { key: key(), waiting })
+    }
+}

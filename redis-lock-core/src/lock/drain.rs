@@ -1,0 +1,46 @@
+//! How many callers a machine has, and what a drain and a shutdown do to them.
+
+use super::{Effects, Env, Machine, Stage};
+use crate::domain::idle_event::IdleEnd;
+use crate::{LockError, LossReason};
+
+impl<W> Machine<W> {
+    /// How many calls wait for the lock. One whose first question is open may get it at once, so it does
+    /// not count.
+    pub(crate) fn waiting(&self) -> usize {
+        let asks = matches!(&self.stage, Stage::Contending(contending) if contending.is_first());
+        self.waiters.waiting().saturating_sub(usize::from(asks))
+    }
+
+    /// Whether callers that came before, or a holder of this process, have to be waited for.
+    pub(crate) fn is_behind(&self, id: u64) -> bool {
+        let has_holder = matches!(self.stage, Stage::Held(_));
+        has_holder || self.waiters.first().is_some_and(|first| first.id != id)
+    }
+
+    /// Ends everything: waiters are refused, and the present hold is lost.
+    pub(crate) fn close(
+        &mut self,
+        error: &LockError,
+        reason: &LossReason,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.refuse_all(error, env, out);
+        self.revoke(reason, env, out);
+        self.part_with_lapsed(|_| true, out);
+    }
+
+    /// Refuses all waiters, and gives an idle lease back. The present hold goes on.
+    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &Env<'_>, out: &mut Effects<W>) {
+        for waiter in self.waiters.drain() {
+            out.fail(waiter.handle, error.clone());
+        }
+        self.give_up_kept(IdleEnd::Shutdown, env, out);
+        self.abandon_if_unwanted(env, out);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
+    }
+}

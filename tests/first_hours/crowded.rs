@@ -1,0 +1,91 @@
+//! `max_waiters`: a queue that is long enough already.
+
+use redis_locks::{ConfigError, LockError, Locks, Request};
+use testbed::{PATIENCE, eventually};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::arena::Arena;
+
+/// Has a thousand calls ask while the lock is held. Returns how many were told that it is crowded.
+async fn crowd(request: &Request, most: usize) -> usize {
+    let mut calls = JoinSet::new();
+    for _ in 0..1_000 {
+        calls.spawn(request.clone().max_waiters(most).acquire());
+    }
+    let mut crowded = 0;
+    while crowded < 1_000 - most {
+        let ended = timeout(PATIENCE, calls.join_next()).await.unwrap().unwrap().unwrap();
+        let error = ended.unwrap_err();
+        let LockError::Crowded { waiting, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*waiting, most);
+        assert!(error.is_busy() && error.is_retryable() && error.key().is_some());
+        crowded += 1;
+    }
+    assert_eq!(calls.len(), most);
+    calls.shutdown().await;
+    crowded
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_calls_wait_as_may_for_a_holder_here() {
+    let locks = Locks::in_memory();
+    let kinds: [fn(&Locks) -> Request; 4] = [
+        |locks| locks.mutex("k"),
+        |locks| locks.write("k"),
+        |locks| locks.permit("k", 1),
+        |locks| locks.all(["k", "l"]),
+    ];
+    for request in kinds {
+        let _held = request(&locks).acquire().await.unwrap();
+        assert_eq!(crowd(&request(&locks), 10).await, 990);
+    }
+}
+
+#[test]
+fn as_many_calls_wait_as_may_for_a_holder_elsewhere() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for arena in Arena::each() {
+        runtime.block_on(async {
+            let held = arena.other.mutex("k").acquire().await.unwrap();
+            // The first one waits at the server.
+            let first = tokio::spawn(arena.one.mutex("k").acquire());
+            while arena.one.status("k").await.unwrap().waiters.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert!(arena.one.mutex("k").max_waiters(1).acquire().await.unwrap_err().is_busy());
+            assert!(arena.one.mutex("k").max_waiters(1).try_acquire().await.unwrap().is_none());
+            first.abort();
+            held.release().await.unwrap();
+            arena.one.shutdown().await;
+            arena.other.shutdown().await;
+        });
+        arena.assert_clean();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_for_other_keys_and_calls_that_gave_up_do_not_count() {
+    let locks = Locks::builder().in_memory().max_waiters(1).open().unwrap();
+    let _held = locks.all(["a", "b"]).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("b").acquire());
+    while locks.status("b").await.unwrap().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let both = locks.all(["a", "b"]).acquire().await.unwrap_err();
+    assert!(matches!(both, LockError::Crowded { waiting: 1, .. }), "{both:?}");
+    waiting.abort();
+    eventually(PATIENCE, "it has given up", || {
+        locks.blocking_status("b").unwrap().waiters.is_empty()
+    });
+    let again = timeout(std::time::Duration::from_millis(50), locks.mutex("b").acquire()).await;
+    assert!(again.is_err(), "it waits: {again:?}");
+}
+
+#[test]
+fn a_limit_of_zero_is_refused() {
+    let locks = Locks::in_memory();
+    let error = locks.mutex("k").max_waiters(0).blocking_acquire().unwrap_err();
+    assert_eq!(error, ConfigError::ZeroMaxWaiters.into());
+    assert!(Locks::builder().in_memory().max_waiters(0).open().is_err());
+}
