@@ -13,6 +13,7 @@ mod permits;
 mod read_write;
 mod slots;
 mod status;
+mod tenants;
 mod together;
 
 #[test]

@@ -1,0 +1,84 @@
+//! Another program that writes whatever it likes to the keys of a lock.
+
+use std::time::{Duration, Instant};
+
+use crate::arena::{Arena, ms, take};
+
+const NUMBERS: [&str; 9] = [
+    "9007199254740992",
+    "288230376151711744",
+    "9223372036854775807",
+    "18446744073709551616",
+    "1e300",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+];
+
+/// Numbers in an order that is the same in each run.
+struct Seeded(u64);
+
+impl Seeded {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn text(&mut self) -> Vec<u8> {
+        let token = format!("rl1.{}.{}.0.", "a".repeat(32), "b".repeat(12));
+        match self.below(6) {
+            0 => NUMBERS[self.below(9)].into(),
+            1 => format!("{} {token}", NUMBERS[self.below(9)]).into(),
+            2 => vec![0xff, 0, b'\n', 0x1b],
+            3 => token.into(),
+            4 => format!("{token}{}", "x".repeat(200_000)).into(),
+            _ => format!("r:{token}").into(),
+        }
+    }
+
+    fn command(&mut self) -> redis::Cmd {
+        let side = ["~q", "~w", "~f", "~n"][self.below(4)];
+        let key =
+            if self.below(4) == 0 { "lock:k".into() } else { format!("lock:{{lock:k}}:{side}") };
+        let mut cmd = redis::Cmd::new();
+        match self.below(5) {
+            0 => cmd.arg("DEL").arg(key),
+            1 => cmd.arg("SET").arg(key).arg(self.text()).arg("PX").arg(500),
+            2 => cmd.arg("ZADD").arg(key).arg(NUMBERS[self.below(9)]).arg(self.text()),
+            3 => cmd.arg("HSET").arg(key).arg(self.text()).arg(self.text()),
+            _ => cmd.arg("LPUSH").arg(key).arg(self.text()),
+        };
+        cmd
+    }
+}
+
+#[test]
+fn a_tenant_that_writes_anything_to_the_keys_of_a_lock_costs_no_other_lock() {
+    for arena in [Arena::server(), Arena::without_scripts()] {
+        let server = arena.server.as_ref().unwrap();
+        let mut connection = server.client().get_connection().unwrap();
+        let other = take(arena.one.mutex("other").ttl(ms(1_500)));
+        let (mut seeded, begun) = (Seeded(17), Instant::now());
+        let mut tried = 0;
+        while begun.elapsed() < Duration::from_secs(3) {
+            for _ in 0..5 {
+                // What stands there may be of another type.
+                let _ = seeded.command().query::<redis::Value>(&mut connection);
+            }
+            // Whatever comes of it, it comes, and without a panic.
+            let request = arena.one.mutex("k").fenced().wait(ms(20));
+            if let Err(error) = request.blocking_acquire() {
+                let text = error.to_string();
+                assert!(text.len() < 4_000 && !text.chars().any(char::is_control), "{text:?}");
+                assert!(!text.contains("this is a bug"), "{text}");
+            }
+            let _ = arena.one.blocking_status("k").map(|status| format!("{status:?}"));
+            tried += 1;
+        }
+        assert!(tried > 10, "{}: {tried}", arena.name);
+        assert!(other.is_held(), "{}", arena.name);
+        other.blocking_release().unwrap();
+    }
+}
