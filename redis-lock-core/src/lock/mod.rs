@@ -62,7 +62,6 @@ pub(crate) use rank::Rank;
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiter::Waiter;
-use waiter::{busy, unanswered};
 pub(crate) use waiters::Waiters;
 
 use std::sync::Arc;
@@ -82,6 +81,7 @@ use held::Held;
 use kept::KeptLease;
 use lapsed::LapsedHold;
 use question::{About, Open};
+use waiter::{busy, unanswered};
 
 /// The environment of a machine at the time of an event.
 #[derive(Clone, Copy, Debug)]

@@ -153,3 +153,22 @@ fn a_busy_lock_is_no_outage_however_long_ago_the_last_answer_came() {
     bench.tick(500);
     assert!(bench.is_silent(), "{:?}", bench.effects);
 }
+
+#[test]
+fn i9_a_server_that_answers_did_not_fail_whoever_still_has_no_lock() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.ttl = Some(secs(7))));
+    bench.ask(2, patient(100));
+    let take = bench.asked();
+    assert!(bench.cancel(1));
+    bench.tick(200);
+    // The lease is not the one that the second caller wants, so it is asked for anew.
+    bench.settle(&take, got());
+    bench.released();
+    let again = bench.asked();
+    bench.tick(u64::try_from(patient(100).terms.timeout.as_millis()).unwrap());
+    let (_, error) = bench.failed().remove(0);
+    assert!(error.is_busy(), "{error:?}");
+    assert!(bench.released().dropped_question().is_some());
+    drop(again);
+}

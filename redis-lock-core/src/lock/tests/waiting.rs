@@ -87,25 +87,6 @@ fn i9_a_grant_refuses_the_others_whose_wait_is_over() {
 }
 
 #[test]
-fn i9_a_server_that_answers_did_not_fail_whoever_still_has_no_lock() {
-    let mut bench = Bench::new();
-    bench.ask(1, demand("k").with(|terms| terms.ttl = Some(secs(7))));
-    bench.ask(2, patient(100));
-    let take = bench.asked();
-    assert!(bench.cancel(1));
-    bench.tick(200);
-    // The lease is not the one that the second caller wants, so it is asked for anew.
-    bench.settle(&take, got());
-    bench.released();
-    let again = bench.asked();
-    bench.tick(u64::try_from(patient(100).terms.timeout.as_millis()).unwrap());
-    let (_, error) = bench.failed().remove(0);
-    assert!(error.is_busy(), "{error:?}");
-    assert!(bench.released().dropped_question().is_some());
-    drop(again);
-}
-
-#[test]
 fn i9_one_who_came_while_a_question_was_open_is_asked_for_after_it() {
     let mut bench = Bench::new();
     bench.ask(1, demand("k"));
