@@ -144,6 +144,11 @@ fn h7_links_of_rendered_pages_lead_somewhere() {
     let mut broken = Vec::new();
     for page in &rendered {
         let text = read(page);
+        let titles = text.split("```").step_by(2).flat_map(str::lines);
+        let titles: Vec<&str> =
+            titles.filter(|line| line.starts_with("# ") || line.starts_with("## ")).collect();
+        let once: BTreeSet<&&str> = titles.iter().collect();
+        assert_eq!(titles.len(), once.len(), "{page} has a heading twice: {titles:?}");
         let targets = targets(&text.replace("//! ", ""), &defined);
         broken.extend(
             targets.iter().filter_map(|it| wrong(it, &text)).map(|it| format!("{page}: {it}")),
