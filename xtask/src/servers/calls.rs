@@ -30,7 +30,7 @@ pub(super) enum Call {
     HeldWhileFull,
 }
 
-pub(super) enum Outcome {
+pub(super) enum Told {
     Works,
     /// By a message that says what the server lacks.
     Refused,
@@ -59,10 +59,10 @@ impl Call {
         Self::HeldWhileFull,
     ];
 
-    pub(super) async fn run(self, on: &Started) -> Outcome {
+    pub(super) async fn run(self, on: &Started) -> Told {
         let (one, other) = match (on.locks(), on.locks()) {
             (Ok(one), Ok(other)) => (one, other),
-            (Err(error), _) | (_, Err(error)) => return Outcome::Failed(error.to_string()),
+            (Err(error), _) | (_, Err(error)) => return Told::Failed(error.to_string()),
         };
         let key = format!("{self:?}").to_lowercase();
         let told = match tokio::time::timeout(PATIENCE * 3, self.tell(&key, &one, &other, on)).await
@@ -73,9 +73,9 @@ impl Call {
         one.shutdown().await;
         other.shutdown().await;
         match told {
-            Ok(()) => Outcome::Works,
-            Err(Problem::Unsupported) => Outcome::Refused,
-            Err(Problem::Wrong(what)) => Outcome::Failed(what),
+            Ok(()) => Told::Works,
+            Err(Problem::Unsupported) => Told::Refused,
+            Err(Problem::Wrong(what)) => Told::Failed(what),
         }
     }
 
@@ -119,6 +119,20 @@ impl Call {
                     guard.release().await?;
                 }
             }
+            _ => return self.tell_options(key, one, other, on).await,
+        }
+        Ok(())
+    }
+
+    /// What requests can ask for.
+    async fn tell_options(
+        self,
+        key: &str,
+        one: &Locks,
+        other: &Locks,
+        on: &Started,
+    ) -> Result<(), Problem> {
+        match self {
             Self::NeverExpires => {
                 let guard = one.mutex(key).never_expires().acquire().await?;
                 ensure(other.mutex(key).try_acquire().await?.is_none(), "it excludes")?;
@@ -158,6 +172,20 @@ impl Call {
                 guard.release().await?;
                 other.mutex(key).no_wait().acquire().await?.release().await?;
             }
+            _ => return self.tell_others(key, one, other, on).await,
+        }
+        Ok(())
+    }
+
+    /// Other kinds of lock, looking at locks, and a full server.
+    async fn tell_others(
+        self,
+        key: &str,
+        one: &Locks,
+        other: &Locks,
+        on: &Started,
+    ) -> Result<(), Problem> {
+        match self {
             Self::List => {
                 let guard = one.mutex(key).acquire().await?;
                 let mut listing = other.list("*");
@@ -197,6 +225,7 @@ impl Call {
                 held?;
                 released?;
             }
+            _ => {}
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use anyhow::{Result, bail};
 use testbed::ServerBinary;
 
-use calls::{Call, Outcome};
+use calls::{Call, Told};
 use settings::{Setting, Started};
 
 /// A server as PROTOCOL.md names it, and where it comes from.
@@ -66,11 +66,11 @@ async fn try_all(
 ) -> &'static str {
     let Some(started) = Started::new(binary, setting) else { return "not on this version" };
     let (mut refused, mut failed) = (0, 0);
-    for call in Call::ALL.into_iter().filter(|call| setting.tries(*call)) {
+    for call in Call::ALL.into_iter().filter(|call| is_tried(*call, setting)) {
         match call.run(&started).await {
-            Outcome::Works => {}
-            Outcome::Refused => refused += 1,
-            Outcome::Failed(what) => {
+            Told::Works => {}
+            Told::Refused => refused += 1,
+            Told::Failed(what) => {
                 failed += 1;
                 failures.push(format!("{binary}, {}: {call:?}: {what}", setting.name()));
             }
@@ -81,4 +81,10 @@ async fn try_all(
         (0, _) => "mutexes",
         _ => "FAILS",
     }
+}
+
+/// A full server grants nothing; what counts there is what is held already.
+fn is_tried(call: Call, setting: Setting) -> bool {
+    let is_full = matches!(setting, Setting::Full | Setting::FullWithoutScripts);
+    is_full == (call == Call::HeldWhileFull)
 }

@@ -3,8 +3,6 @@
 use redis_locks::{Locks, Scripting};
 use testbed::{Server, ServerBinary};
 
-use super::calls::Call;
-
 /// All but scripts.
 const NO_SCRIPTS: &str = "app on >secret ~* +@all -eval -evalsha";
 
@@ -43,14 +41,6 @@ impl Setting {
             Self::Full => "full",
             Self::FullWithoutScripts => "full, never",
             Self::Replicated => "`replicas(1)`",
-        }
-    }
-
-    /// A full server grants nothing; what counts there is what is held already.
-    pub(super) fn tries(self, call: Call) -> bool {
-        match self {
-            Self::Full | Self::FullWithoutScripts => call == Call::HeldWhileFull,
-            _ => call != Call::HeldWhileFull,
         }
     }
 }

@@ -113,7 +113,7 @@ fn figures(out: &mut String, outcome: &WorkResults) {
         let values = work.metrics.iter().map(|metric| {
             let all = outcome.values(peer, metric.id);
             let show = |value| metric.unit.show(value);
-            match (outcome.figure(peer, metric.id), extremes(&all)) {
+            match (outcome.figure(peer, metric.id), plot::extremes(&all)) {
                 (Some(middle), Some((least, most))) => {
                     format!("**{}** ({} – {})", show(middle), show(least), show(most))
                 }
@@ -122,11 +122,4 @@ fn figures(out: &mut String, outcome: &WorkResults) {
         });
         line!(out, "| {peer} | {} |", values.collect::<Vec<_>>().join(" | "));
     }
-}
-
-/// The least and the most.
-pub(super) fn extremes(values: &[f64]) -> Option<(f64, f64)> {
-    let least = values.iter().copied().min_by(f64::total_cmp)?;
-    let most = values.iter().copied().max_by(f64::total_cmp)?;
-    Some((least, most))
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::markdown::extremes;
 use crate::peer::PeerId;
 use crate::results::WorkResults;
 use crate::sample::{Metric, Unit};
@@ -37,6 +36,13 @@ pub(super) fn is_worth_it(outcomes: &[&WorkResults]) -> bool {
             shown(outcome).filter_map(|peer| outcome.figure(peer, metric.id)).collect();
         figures.len() >= LEAST_BARS && figures.iter().all(|figure| *figure >= 0.0)
     })
+}
+
+/// The least and the most.
+pub(super) fn extremes(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().min_by(f64::total_cmp)?;
+    let most = values.iter().copied().max_by(f64::total_cmp)?;
+    Some((least, most))
 }
 
 /// The first metric of the work, on all servers.
