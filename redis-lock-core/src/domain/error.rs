@@ -16,6 +16,7 @@ const MOST_TEXT: usize = 1_000;
 /// | Variant | What to do |
 /// |---|---|
 /// | [`Busy`](Self::Busy) | try later, skip, or answer 409 |
+/// | [`Crowded`](Self::Crowded) | too many wait already: try later, or answer 429 |
 /// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
 /// | [`Lost`](Self::Lost) | look at what was done before you do it again |
 /// | [`Reentrant`](Self::Reentrant) | mark the inner function `reentrant`, or don't nest |
