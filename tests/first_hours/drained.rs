@@ -86,16 +86,17 @@ async fn joins(locks: &Locks) -> Result<(), LockError> {
 #[tokio::test]
 async fn bodies_that_run_may_join_their_own_lock_and_take_no_new_one() {
     let locks = Locks::in_memory();
+    let mut drain = None;
     let ran = locks.mutex("job").run(async |_| {
-        let drain = tokio::spawn({
+        drain = Some(tokio::spawn({
             let locks = locks.clone();
             async move { locks.drain(PATIENCE).await }
-        });
+        }));
         locks.draining().await;
         joins(&locks).await.unwrap();
         assert_eq!(locks.mutex("new").acquire().await.unwrap_err(), LockError::Shutdown);
-        drain
     });
-    let drain = timeout(PATIENCE, ran).await.unwrap().unwrap();
-    assert_eq!(timeout(PATIENCE, drain).await.unwrap().unwrap().cut_off, 0);
+    timeout(PATIENCE, ran).await.unwrap().unwrap();
+    let drained = timeout(PATIENCE, drain.unwrap()).await.unwrap();
+    assert_eq!(drained.unwrap().cut_off, 0);
 }
