@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
+use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
@@ -55,7 +56,7 @@ pub(crate) enum Later<W> {
     Contended(Arc<Demand>, Option<String>),
     /// The lease of this hold was renewed.
     Renewed(Arc<Hold>),
-    /// A renewal was missed; the lease still runs.
+    /// A renewal was missed; the lease still runs. Once, until the next renewal.
     Missed(Arc<Demand>, Fault),
     /// A question about a lock failed.
     Fault(Arc<Demand>, Fault),
@@ -76,6 +77,17 @@ impl<W> Effects<W> {
 
     pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
         self.later.push(Later::Confirm(confirm, outcome.map_err(Box::new)));
+    }
+
+    /// A try to renew the lease failed. A renewal that is due is missed once, however often it is tried.
+    pub(super) fn doubt(&mut self, hold: &Hold, fault: Fault, now: Moment) {
+        let demand = Arc::clone(&hold.demand);
+        let is_first = hold.doubted(now);
+        self.later.push(if is_first {
+            Later::Missed(demand, fault)
+        } else {
+            Later::Fault(demand, fault)
+        });
     }
 
     /// Reports what happened to a lease that lingers, if somebody listens.

@@ -268,8 +268,7 @@ impl<W> Machine<W> {
         if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
             open.late_at = Moment::NEVER;
             let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-            held.hold.doubted(env.now);
-            out.later.push(Later::Missed(Arc::clone(&held.hold.demand), fault));
+            out.doubt(&held.hold, fault, env.now);
         }
         if held.check_at <= env.now {
             held.check_at = Moment::NEVER;
@@ -374,9 +373,8 @@ impl<W> Machine<W> {
                 held.attempt.doubt_renewal(env.now, open.ttl);
             }
             if open.late_at != Moment::NEVER {
-                out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));
+                out.doubt(&held.hold, fault.clone(), env.now);
             }
-            held.hold.doubted(env.now);
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can do no harm, because the server only lengthens a lease that the
                 // token still has. So a renewal with an unknown outcome is simply sent again.

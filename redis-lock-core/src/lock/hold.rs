@@ -165,9 +165,11 @@ impl Hold {
         self.change_running(now, renew).1.runs()
     }
 
-    /// A renewal was missed.
-    pub(crate) fn doubted(&self, now: Moment) {
-        self.change_running(now, |life| HoldLife { phase: Phase::Uncertain, ..life });
+    /// A try to renew it failed. Returns whether none had failed since the last renewal.
+    pub(crate) fn doubted(&self, now: Moment) -> bool {
+        let doubt = |life| HoldLife { phase: Phase::Uncertain, ..life };
+        let (before, after) = self.change_running(now, doubt);
+        before != after && after.phase == Phase::Uncertain
     }
 
     /// The server said that the token does not have the lock. An earlier loss keeps its reason.

@@ -163,3 +163,23 @@ fn renewals_and_missed_renewals_are_reported() {
         assert_eq!((count(&mut bench, renewed), count(&mut bench, missed)), (0, 1));
     }
 }
+
+#[test]
+fn a_renewal_that_fails_again_and_again_is_missed_once() {
+    let missed = |later: &Later<u64>| matches!(later, Later::Missed(..));
+    let mut bench = Bench::new();
+    let _hold = bench.hold(1, demand("k"));
+    for _ in 0..2 {
+        bench.tick(10_001);
+        let mut tries = 0;
+        for failure in [refused(), unknown(), refused()] {
+            let renew = bench.asked();
+            bench.answer(&renew, failure);
+            tries += count(&mut bench, missed);
+            bench.tick(2_000);
+        }
+        assert_eq!(tries, 1);
+        let renew = bench.asked();
+        bench.answer(&renew, done());
+    }
+}
