@@ -91,7 +91,10 @@ pub(crate) fn another_cluster() {
 }
 
 pub(crate) fn bug(what: &'static str) {
+    #[cfg(feature = "tracing")]
     say_aside!(error, ERROR, [] [], "{what}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = what;
 }
 
 pub(crate) fn silent(waited: Duration) {
