@@ -140,17 +140,24 @@ fn waits_for_a_second(locks: &Locks) -> Result<bool, LockError> {
     Ok(true)
 }
 
+#[redis_lock(key = "endless", via = locks, on_busy = Ok(false), max_waiters = 9)]
+fn waits_in_a_short_queue(locks: &Locks) -> Result<bool, LockError> {
+    Ok(true)
+}
+
 #[test]
 fn a_value_for_a_busy_lock_that_is_never_returned_is_reported_once() {
     listen();
     let locks = Locks::in_memory();
     for _ in 0..3 {
         assert!(waits_for_ever(&locks).unwrap() && waits_for_a_second(&locks).unwrap());
+        assert!(waits_in_a_short_queue(&locks).unwrap());
     }
     let about = |function: &str| {
         records().reported.iter().filter(|reported| reported.what.contains(function)).count()
     };
     assert_eq!((about("waits_for_ever"), about("waits_for_a_second")), (1, 0));
+    assert_eq!(about("waits_in_a_short_queue"), 0);
 }
 
 fn listen() {

@@ -172,17 +172,15 @@ pub(crate) fn expressions(options: &Options) -> Vec<&Expr> {
         Waiting::Forever(_) | Waiting::None => None,
     });
     let times = options.times().into_iter().filter_map(|(_, time)| time.as_ref()?.value.expr());
-    let switches = options.switches().into_iter().filter_map(|(_, it)| Some(&it.as_ref()?.value));
+    let plain = options.plain().into_iter().filter_map(|(_, it)| Some(&it.as_ref()?.value));
     let limit = options.kind.iter().filter_map(|kind| kind.value.argument.as_ref());
-    let label = options.label.iter().map(|label| &label.value);
     places(options)
         .into_iter()
         .chain(ttl)
         .chain(wait)
         .chain(times)
-        .chain(switches)
+        .chain(plain)
         .chain(limit)
-        .chain(label)
         .collect()
 }
 
@@ -261,7 +259,7 @@ impl Call {
     }
 
     /// With an expression.
-    fn of_switch(name: &str, Setting { name: written, value }: &Setting<Expr>) -> Self {
+    fn of_plain(name: &str, Setting { name: written, value }: &Setting<Expr>) -> Self {
         let call = Self::of(name, written, Some(quote!(#value)));
         if is_literal(value) { call } else { Self { constant: None, ..call } }
     }
@@ -300,24 +298,15 @@ fn calls(options: &Options) -> Vec<Call> {
         Waiting::None => Call::of("no_wait", &wait.name, None),
         Waiting::For(time) => Call::of_time("wait", &wait.name, time),
     });
-    let switches = options.switches().into_iter();
-    let switches =
-        switches.filter_map(|(name, setting)| Some(Call::of_switch(name, setting.as_ref()?)));
+    let plain = options.plain().into_iter();
+    let plain = plain.filter_map(|(name, setting)| Some(Call::of_plain(name, setting.as_ref()?)));
     let times = options.times().into_iter().filter_map(|(name, setting)| {
         let setting = setting.as_ref()?;
         Some(Call::of_time(name, &setting.name, &setting.value))
     });
-    let label = options.label.as_ref().map(|label| Call::of_switch("label", label));
     let fenced = options.fence.as_ref().map(|fence| Call::of("fenced", &fence.name, None));
     let reentrant = options.reentrant.as_ref().map(|it| Call::of("reentrant", &it.name, None));
-    ttl.into_iter()
-        .chain(wait)
-        .chain(switches)
-        .chain(times)
-        .chain(label)
-        .chain(fenced)
-        .chain(reentrant)
-        .collect()
+    ttl.into_iter().chain(wait).chain(plain).chain(times).chain(fenced).chain(reentrant).collect()
 }
 
 fn is_literal(value: &Expr) -> bool {

@@ -318,3 +318,37 @@ async fn the_server_keeps_the_lock_for_the_margin() -> R<()> {
     assert!((19..=21).contains(&kept), "{kept}");
     Ok(())
 }
+
+#[redis_lock(key = "crowd:{n}", max_waiters = 2)]
+async fn crowded(n: u32) -> R<u32> {
+    Ok(n)
+}
+
+#[redis_lock(key = "crowd:{n}", max_waiters = most, wait = "forever", on_busy = Ok(0))]
+async fn crowded_answer(n: u32, most: usize) -> R<u32> {
+    Ok(n)
+}
+
+#[redis_lock(key = "crowd:{n}", max_waiters = 2, on_busy = Ok(0))]
+fn crowded_sync(n: u32) -> R<u32> {
+    Ok(n)
+}
+
+#[tokio::test]
+async fn no_more_calls_wait_than_may() -> R<()> {
+    let held = locks().mutex("crowd:1").acquire().await?;
+    let waiting = [tokio::spawn(crowded(1)), tokio::spawn(crowded_answer(1, 2))];
+    while locks().status("crowd:1").await?.waiters.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let third = crowded(1).await.unwrap_err();
+    assert!(matches!(third, LockError::Crowded { waiting: 2, .. }), "{third:?}");
+    assert_eq!(crowded_answer(1, 2).await?, 0);
+    assert_eq!(std::thread::spawn(|| crowded_sync(1)).join().unwrap()?, 0);
+    assert!(matches!(crowded_answer(2, 0).await, Err(LockError::InvalidConfig { .. })));
+    held.release().await?;
+    for call in waiting {
+        assert_eq!(call.await.unwrap()?, 1);
+    }
+    Ok(())
+}

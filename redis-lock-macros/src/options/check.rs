@@ -90,8 +90,8 @@ fn check_calls(options: &Options, mistakes: &mut Mistakes) {
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
     let kind = &options.kind;
     let shared = kind.as_ref().map(|kind| At::new(kind, &kind.name.to_string(), &kind.name));
-    if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) })) =
-        (&options.on_busy, &options.wait)
+    if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) }), None) =
+        (&options.on_busy, &options.wait, &options.max_waiters)
     {
         let wait = At {
             name: name.clone(),

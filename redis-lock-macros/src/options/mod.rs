@@ -47,6 +47,7 @@ pub(crate) struct Options {
     pub(crate) repair_orphan: Option<Setting<Time>>,
     pub(crate) linger: Option<Setting<Time>>,
     pub(crate) label: Option<Setting<Expr>>,
+    pub(crate) max_waiters: Option<Setting<Expr>>,
     pub(crate) outage: Option<Setting<Time>>,
     pub(crate) margin: Option<Setting<Time>>,
     pub(crate) request: Option<Setting<Ident>>,
@@ -58,9 +59,14 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Options that are on or off, by the methods that they become.
-    pub(crate) fn switches(&self) -> [(&'static str, &Option<Setting<Expr>>); 2] {
-        [("renew", &self.renew), ("fair", &self.fair)]
+    /// Options that take an expression as it stands, by the methods that they become.
+    pub(crate) fn plain(&self) -> [(&'static str, &Option<Setting<Expr>>); 4] {
+        [
+            ("renew", &self.renew),
+            ("fair", &self.fair),
+            ("max_waiters", &self.max_waiters),
+            ("label", &self.label),
+        ]
     }
 
     /// Options that are a time, by the methods that they become.

@@ -139,25 +139,33 @@ pub(super) fn switch(
 }
 
 pub(super) fn permits(input: ParseStream<'_>) -> Result<Expr> {
+    let negative = "fewer than one permit could never be acquired; write e.g. `permits = 4`";
+    let zero = "zero permits could never be acquired; allow at least 1";
+    count(input, [negative, zero, "expected how many may hold it at once, e.g. `permits = 4`"])
+}
+
+pub(super) fn waiters(input: ParseStream<'_>) -> Result<Expr> {
+    let few =
+        "max_waiters below 1 would refuse every call that waits; use `wait = \"none\"` for that";
+    count(input, [few, few, "expected how many calls may wait, e.g. `max_waiters = 100`"])
+}
+
+/// A number above zero, or an expression. The messages are for a negative number, zero, and other
+/// literals.
+fn count(input: ParseStream<'_>, [negative, zero, other]: [&str; 3]) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
-    if let Expr::Unary(ExprUnary { op: UnOp::Neg(_), .. }) = &value {
-        let message = "fewer than one permit could never be acquired; write e.g. `permits = 4`";
-        return Err(Error::new_spanned(value, message));
-    }
-    if let Expr::Lit(ExprLit { lit, .. }) = &value {
-        match lit {
-            Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
-            Lit::Int(number) if number.base10_digits() == "0" => {
-                let message = "zero permits could never be acquired; allow at least 1";
-                return Err(Error::new_spanned(number, message));
-            }
-            _ => {
-                let message = "expected how many may hold it at once, e.g. `permits = 4`";
-                return Err(Error::new_spanned(lit, message));
-            }
+    let message = match &value {
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), .. }) => negative,
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_digits() == "0" => zero,
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. })
+            if number.base10_parse::<u32>().is_ok() =>
+        {
+            return Ok(value);
         }
-    }
-    Ok(value)
+        Expr::Lit(_) => other,
+        _ => return Ok(value),
+    };
+    Err(Error::new_spanned(value, message))
 }
 
 pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {

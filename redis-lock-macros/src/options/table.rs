@@ -8,7 +8,7 @@ use syn::parse::ParseStream;
 use super::Options;
 use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
-    permits, set, switch,
+    permits, set, switch, waiters,
 };
 use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
 
@@ -37,11 +37,14 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger", "outage", "margin"]),
     ("when it fails", &["on_busy", "on_error", "on_lost", "release"]),
     ("in the body", &["fence", "guard"]),
-    ("which locks", &["via", "reentrant", "fair", "repair_orphan", "label", "request", "crate"]),
+    (
+        "which locks",
+        &["via", "reentrant", "fair", "max_waiters", "repair_orphan", "label", "request", "crate"],
+    ),
 ];
 
 /// All of them, in the order of the documentation.
-pub(super) static OPTIONS: [Entry; 26] = [
+pub(super) static OPTIONS: [Entry; 27] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
@@ -329,6 +332,17 @@ pub(super) static OPTIONS: [Entry; 26] = [
         example: "fair = false",
         meant_by: &[],
         read: |options, name, entry, input| switch(&mut options.fair, name, input, entry.example),
+    },
+    Entry {
+        name: "max_waiters",
+        example: "max_waiters = 100",
+        meant_by: &[(
+            &["maxqueue", "maxqueued", "queuelimit", "waiters", "maxwaiting", "backlog"],
+            "how many calls may wait is `max_waiters`",
+        )],
+        read: |options, name, entry, input| {
+            assign(&mut options.max_waiters, name, input, entry.example, waiters)
+        },
     },
     Entry {
         name: "repair_orphan",

@@ -189,7 +189,9 @@ impl Scope {
     fn check(&self, request: &Request) {
         static WARNED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
         let plan = &self.open().plan;
-        if request.options.wait != Wait::Forever || !plan.answers_busy() {
+        let options = &request.options;
+        let is_ever_busy = options.wait != Wait::Forever || options.max_waiters.is_some();
+        if is_ever_busy || !plan.answers_busy() {
             return;
         }
         let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(plan.label);

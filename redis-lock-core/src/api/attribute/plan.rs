@@ -35,6 +35,8 @@ pub enum Fixed {
     renew(bool),
     /// See `Request::fair`.
     fair(bool),
+    /// See `Request::max_waiters`.
+    max_waiters(usize),
     /// See `Request::max_hold`.
     max_hold(u64, u32),
     /// See `Request::min_hold`.
@@ -119,6 +121,7 @@ impl Fixed {
             Self::no_wait => request.no_wait(),
             Self::renew(renew) => request.renew(renew),
             Self::fair(fair) => request.fair(fair),
+            Self::max_waiters(most) => request.max_waiters(most),
             Self::max_hold(seconds, nanoseconds) => {
                 request.max_hold(Duration::new(seconds, nanoseconds))
             }
