@@ -99,7 +99,7 @@ async fn k2_a_foreign_value_with_a_ttl_simply_holds() {
 async fn k3_any_text_can_be_a_key_and_two_keys_never_meet() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
-    let longest = "k".repeat(1024);
+    let longest = "k".repeat(4096);
     let keys = [
         " ",
         "a b",
