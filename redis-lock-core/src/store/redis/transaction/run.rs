@@ -112,8 +112,8 @@ async fn attempt(
     loop {
         match decide(command, &snapshot, terms) {
             Decision::Write { answer, writes, messages } => {
-                if plan.watch.is_empty() {
-                    leased.give_back();
+                if plan.watch.is_empty() || writes.is_empty() && !relies_on_lock(&answer) {
+                    discard(leased, !plan.watch.is_empty()).await;
                     return Ok(TransactionResult::Done(answer));
                 }
                 let lock = command.names.main();
@@ -171,6 +171,12 @@ fn unexpected(value: Option<&Value>) -> Fault {
     Fault::new(FaultClass::Unknown, format!("a transaction was answered by {value}"))
 }
 
+/// Whether an answer says that the token has the lock. It was read in several commands, between which the
+/// lock may have gone to another, so that the watch has to be asked although nothing is written.
+fn relies_on_lock(answer: &Answer) -> bool {
+    matches!(answer, Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done)
+}
+
 enum Written {
     Done,
     Aborted,
@@ -187,10 +193,8 @@ async fn write(
     terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
 ) -> Result<Written, Fault> {
-    if writes.is_empty() {
-        discard(leased, true).await;
-        return Ok(Written::Done);
-    }
+    // Without writes there is no news, and `EXEC` only says whether what was read still stands.
+    let messages = if writes.is_empty() { Vec::new() } else { messages };
     let first_message = writes.len();
     let are_of_lock: Vec<_> = writes.iter().map(|write| is_of(lock, write)).collect();
     let mut cmds = writes;

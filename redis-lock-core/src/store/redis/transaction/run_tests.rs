@@ -128,6 +128,25 @@ fn a_lock_that_ends_while_it_is_marked_is_taken() {
 }
 
 #[test]
+fn a_lease_that_is_long_enough_is_confirmed_only_while_it_stands() {
+    let scene = Scene::on(ServerBinary::any());
+    scene.run(Verb::Check { token: direct::token(9) });
+    scene.set(direct::token(1).as_bytes(), TTL * 4);
+    scene.server.reset_counts();
+    scene.proxy.delay_down(DELAY);
+    let renew = Verb::Renew { token: direct::token(1), ttl: Some(TTL) };
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| {
+            let is_read = || scene.server.command_counts().contains_key("multi");
+            eventually(TTL, "it is read", is_read);
+            scene.set(direct::token(2).as_bytes(), TTL * 4);
+        });
+        scene.run(renew)
+    });
+    assert!(matches!(answer, Answer::Gone { .. }), "{answer:?}");
+}
+
+#[test]
 fn a_lock_that_another_takes_between_reading_and_writing_stays() {
     let scene = Scene::on(ServerBinary::any());
     scene.run(Verb::Check { token: direct::token(9) });
