@@ -24,7 +24,6 @@ local function remember(fence, number, token)
   local ahead = math.max(0, math.ceil((number - micros()) / 1000))
   local text = string.format('%.0f', number)
   redis.call('SET', fence, text .. ' ' .. token, 'PX', string.format('%.0f', 86400000 + ahead))
-  return text
 end
 
 -- Reserves numbers above all that were given by these counters; returns the last of them as text. A
@@ -36,9 +35,10 @@ local function number(fences, counters, token, count)
     most, known = math.max(most, counter.last), known and counter.owner == token
   end
   if known then return string.format('%.0f', most) end
-  local reserved
+  -- One number for all counters, also where the clock goes on while a script runs.
+  local last = math.max(most + 1, micros()) + (count - 1)
   for _, fence in ipairs(fences) do
-    reserved = remember(fence, math.max(most + 1, micros()) + (count - 1), token)
+    remember(fence, last, token)
   end
-  return reserved
+  return string.format('%.0f', last)
 end
