@@ -94,10 +94,7 @@ pub(super) async fn probe(
         pipeline.cmd("EVAL").arg("return 1").arg(0);
         // Only a hash: no script has this one.
         pipeline.cmd("EVALSHA").arg("0".repeat(40)).arg(0);
-        for script in scripts::all() {
-            pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
-        }
-        wanted += 2 + scripts::all().len();
+        wanted += 2;
     }
     pipeline.add_command(terms.name_connection());
     wanted += 1;
@@ -127,10 +124,24 @@ pub(super) async fn probe(
     } else {
         AtomicBy::Scripts
     };
+    if !denied {
+        load_scripts(connection).await?;
+    }
     let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
     let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
     Ok(Found { delete, atomic_by, version, cluster, run, replicas, warnings })
+}
+
+/// Has the server keep the scripts. Only once it is known to serve this user: a server closes the connection of
+/// one that has not authenticated and sends much at once.
+async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let mut pipeline = redis::pipe();
+    for script in scripts::all() {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
+    }
+    // What is missing is sent in full when it is needed.
+    connection.send_packed_commands(&pipeline, 0, scripts::all().len()).await.map(drop)
 }
 
 /// Asks which commands the server has for leases.
