@@ -385,7 +385,9 @@ pub(super) fn read(
     value: Value,
     context: &Context<'_>,
 ) -> Result<Result<Answer, Fault>, Step> {
-    contained(|| understood(command, step, value, context)).unwrap_or_else(|fault| Ok(Err(fault)))
+    // The server has executed it.
+    let unclear = |fault: Fault| Ok(Err(Fault { class: FaultClass::Unknown, ..fault }));
+    contained(|| understood(command, step, value, context)).unwrap_or_else(unclear)
 }
 
 fn understood(
