@@ -74,8 +74,9 @@ impl Core {
         let Some(end) = self.drain.get().copied().filter(|_| !self.is_shut()) else {
             return Moment::NEVER;
         };
-        let held = self.table.count(Machine::is_held);
-        if held > 0 && now < end {
+        // What has lapsed with a margin may still be acted upon.
+        let lasts = |machine: &Machine<_>| machine.is_held() || machine.has_lapsed();
+        if self.table.count(lasts) > 0 && now < end {
             return end.min(now.after(LOOK_PAUSE));
         }
         self.close(work);

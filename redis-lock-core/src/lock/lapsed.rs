@@ -43,6 +43,11 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Whether the guard of a hold that has ended may still live.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        !self.lapsed.is_empty()
+    }
+
     pub(super) fn lapsed_due(&self) -> Moment {
         self.lapsed.iter().map(|lapsed| lapsed.until).min().unwrap_or(Moment::NEVER)
     }
