@@ -113,14 +113,22 @@ impl Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        struct Print;
+        /// What the server is warned of when connecting is another matter.
+        #[derive(Default)]
+        struct Print {
+            is_of_server: bool,
+        }
         impl field::Visit for Print {
             fn record_debug(&mut self, field: &field::Field, value: &dyn std::fmt::Debug) {
                 eprintln!("{field}: {value:?}");
+                self.is_of_server |= field.name() == "version";
             }
         }
-        event.record(&mut Print);
-        WARNINGS.fetch_add(1, Ordering::SeqCst);
+        let mut print = Print::default();
+        event.record(&mut print);
+        if !print.is_of_server {
+            WARNINGS.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -50,7 +50,7 @@ fn a_mutex_that_nobody_waits_for_needs_no_script() {
 #[test]
 fn what_is_no_business_of_a_lock_needs_no_script() {
     assert_eq!(sent(Kind::Mutex, Verb::Ping).unwrap(), "PING");
-    assert_eq!(sent(Kind::Mutex, Verb::Probe).unwrap(), "SET {lock:a}:~x:ping - XX PX 1");
+    assert_eq!(sent(Kind::Mutex, Verb::Probe).unwrap(), "SET lock:{lock:a}:~x:ping - XX PX 1");
     let scan = sent(Kind::Mutex, Verb::Scan { cursor: 7 });
     assert_eq!(scan.unwrap(), "SCAN 7 MATCH lock:a COUNT 500");
     let asker = Token::fresh("0123456789cd", "");
