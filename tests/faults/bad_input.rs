@@ -42,7 +42,7 @@ fn a_builder_without_any_settings() {
 #[test]
 fn keys_that_name_nothing() {
     let locks = Locks::in_memory();
-    for key in [String::new(), "k".repeat(1025)] {
+    for key in [String::new(), "k".repeat(4097)] {
         let outcome = locks.mutex(&key).blocking_acquire();
         assert!(matches!(outcome, Err(LockError::InvalidKey { .. })), "{outcome:?}");
     }
