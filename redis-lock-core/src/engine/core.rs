@@ -204,7 +204,7 @@ impl Core {
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let waiting = match makes && self.limits_waiters.load(Ordering::Relaxed) {
-            true => shard.of_key(&id.main).map(Machine::waiting).sum(),
+            true => Machine::waiting(shard.of_key(&id.main)),
             false => 0,
         };
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };

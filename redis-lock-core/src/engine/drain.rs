@@ -115,7 +115,7 @@ impl Core {
             return None;
         };
         let waiting = |names: &Names| -> usize {
-            self.table.shard(names.main()).of_key(names.main()).map(Machine::waiting).sum()
+            Machine::waiting(self.table.shard(names.main()).of_key(names.main()))
         };
         let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
         let key = || demand.key().to_owned();

@@ -5,11 +5,22 @@ use crate::domain::idle_event::IdleEnd;
 use crate::{LockError, LossReason};
 
 impl<W> Machine<W> {
-    /// How many calls wait for the lock. One whose first question is open may get it at once, so it does
-    /// not count.
-    pub(crate) fn waiting(&self) -> usize {
-        let asks = matches!(&self.stage, Stage::Contending(contending) if contending.is_first());
-        self.waiters.waiting().saturating_sub(usize::from(asks))
+    /// How many calls wait in these machines of one key. One whose first question is open may get the lock at
+    /// once, so it does not count, unless this process has the lock.
+    pub(crate) fn waiting<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
+    where
+        W: 'a,
+    {
+        let (mut waiting, mut asking, mut is_held) = (0_usize, 0, false);
+        for machine in machines {
+            waiting += machine.waiters.waiting();
+            match &machine.stage {
+                Stage::Held(_) => is_held = true,
+                Stage::Contending(contending) if contending.is_first() => asking += 1,
+                _ => {}
+            }
+        }
+        if is_held { waiting } else { waiting.saturating_sub(asking) }
     }
 
     /// Whether callers that came before, or a holder of this process, have to be waited for.
