@@ -245,7 +245,10 @@ async fn a8_a_timeout_at_the_moment_of_the_grant_leaves_nothing() {
         }
     }
     assert!(granted > 0 && abandoned > 0, "{granted} granted, {abandoned} abandoned");
-    eventually(SOON, "no lock is left", || server.keys().is_empty());
+    // On a slow machine answers come after the time limit of commands. Then a tombstone stays, so that
+    // nothing late takes the lock.
+    let is_tombstone = |key: &String| key.contains(":~x:");
+    eventually(SOON, "no lock is left", || server.keys().iter().all(is_tombstone));
     server.assert_clean();
 }
 
