@@ -29,7 +29,7 @@ impl IntoResponse for Failure {
         // The whole text names keys, hosts and processes: it is for the log, not for clients.
         eprintln!("{}", self.0);
         let (status, text) = match &self.0 {
-            LockError::Busy { .. } => (StatusCode::CONFLICT, "another request has this order"),
+            error if error.is_busy() => (StatusCode::CONFLICT, "another request has this order"),
             LockError::Backend { .. } | LockError::Shutdown => {
                 (StatusCode::SERVICE_UNAVAILABLE, "try again later")
             }
@@ -53,7 +53,7 @@ async fn handle(State(locks): State<Locks>, Path(id): Path<u64>) -> Result<Strin
 
 /// Whether this instance should get requests: whether the lock server answers.
 async fn ready(State(locks): State<Locks>) -> StatusCode {
-    match locks.status("ready").await {
+    match locks.ping().await {
         Ok(_) => StatusCode::OK,
         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -87,6 +87,6 @@ async fn main() -> anyhow::Result<()> {
             }
         })
         .await?; // returns when the last request is answered
-    locks.shutdown().await; // gives back what is left, and closes the connections
+    locks.drain(Duration::from_secs(20)).await; // waits for spawned tasks that still hold a lock
     Ok(())
 }
