@@ -21,7 +21,7 @@ pub(crate) async fn acquire(
     let fence = guard.fence();
     let token = guard.detach();
     if let Err(error) = print(common, &key, &token, fence) {
-        // Nobody could end the hold, so it is given back.
+        // Without its token the hold could not be ended, so it is given back.
         request().adopt(token).await?.release().await?;
         return Err(error.into());
     }

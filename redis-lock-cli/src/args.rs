@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
 const MANUAL: &str = "\
 EXIT STATUS
   0    done; of `show`: the lock is held; of `check`: nothing to warn of
-  1    `show` and `release`: not held, or not by this token; `release`: declined; `check`: there are
-       warnings
+  1    `show` and `release`: not held, or not by this token; `release`: you answered no; `check`:
+       there are warnings
   64   usage error
   69   the server can't be reached, or refuses
   74   reading or writing failed
@@ -67,7 +67,7 @@ EXAMPLES
       redis-lock show user --segment 'J. Doe'
   Is the server fit for locks? Exits with 1 when there are warnings:
       redis-lock check
-  All locks that somebody waits for, by jq:
+  All locks with waiters, by jq:
       redis-lock ls --json | jq -r 'select(.waiters | length > 0) | .key'";
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub(crate) struct Common {
     /// REDIS_LOCKS_NAMESPACE] [default: lock]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Who signed the certificates of the servers, as PEM; by default whom the platform trusts
+    /// The certificates of your own authority, as PEM; they replace the platform's
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
     /// The certificate to show to the servers, as PEM
@@ -92,7 +92,7 @@ pub(crate) struct Common {
     /// The key to the certificate, as PEM
     #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The user of the sentinels, where they want one
+    /// The user of the sentinels, if they ask for one
     #[arg(long, global = true, value_name = "NAME", requires = "sentinel_password_file")]
     pub(crate) sentinel_user: Option<String>,
     /// A file whose first line is the password of the sentinels
@@ -120,13 +120,13 @@ const STATUS_FIELDS: &str = "\
 JSON
   key      the key, without the namespace
   kind     free, mutex, read, write, permit, or foreign: another client's lock, or data that are
-           no lock, and then nobody holds it
+           no lock and have no holder
   limit    how many can hold it at once, of permits; else null
-  held     whether anybody holds it
-  holders  who: token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
+  held     whether it has a holder
+  holders  token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
            (null: it never expires), fence (null: it asked for none), idle (whether it only keeps
            the lock for its next call; null: only its own process knows), idle_since
-  waiters  who waits, in the order of their coming: label, since
+  waiters  in the order in which they came: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
            are used; without them there are mutexes only), topology (single, sentinel or cluster),
            epoch and nodes of several: address, role, version, trouble (why it can't be
@@ -173,18 +173,18 @@ impl Key {
     }
 }
 
-/// As what it is locked: by default for one holder.
+/// The kind of lock: by default a mutex.
 #[derive(Debug, Args)]
 pub(crate) struct Kind {
     /// Lock for reading: readers share the lock, and exclude writers
     #[arg(long)]
     pub(crate) read: bool,
-    /// Take one of so many permits; all who lock this key name the same number
+    /// Take one of so many permits; name the same number everywhere
     #[arg(long, value_name = "NUMBER", conflicts_with = "read")]
     pub(crate) permits: Option<u32>,
 }
 
-/// How to come by the lock.
+/// How to get the lock.
 #[derive(Debug, Args)]
 pub(crate) struct Getting {
     /// How long to wait for the lock: a time, a number of seconds, `none` or `forever`
@@ -232,15 +232,15 @@ pub(crate) struct Watch {
 
 /// Take a lock that outlives this command
 ///
-/// Prints the token that names the hold. The lock stands until somebody ends it with
-/// `redis-lock release KEY --token TOKEN`, adopts it by the library, or its time is up: nobody
-/// renews it meanwhile. With --fence the fencing token follows, after a space. With --json it
-/// writes `key`, `token` and `fence`.
+/// Prints the token that names the hold. The lock is not renewed: it ends after --ttl, or by
+/// `redis-lock release KEY --token TOKEN`. A program can adopt the token by the library. With
+/// --fence the fencing token follows, after a space. With --json it writes `key`, `token` and
+/// `fence`.
 #[derive(Debug, Args)]
 pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) key: Key,
-    /// When it ends by itself
+    /// How long the lock lasts
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) ttl: Duration,
     /// Ask for a fencing token: a number that is larger than that of every earlier holder
@@ -250,14 +250,14 @@ pub(crate) struct Acquire {
     pub(crate) getting: Getting,
 }
 
-/// End a hold: of a token, or of whoever has a lock now
+/// End a hold: of a token, or of the present holders
 ///
-/// With --token, the hold that `acquire` printed the token of is given back, and no other; without
-/// it, whoever has the lock now loses it.
+/// With --token, it gives back the hold whose token `acquire` printed, and no other. Without it, all
+/// present holders lose the lock.
 ///
-/// The holder learns the reason, at once where the server's messages reach it, and the first who
-/// waits gets the lock. A program that does not react to the loss runs on without the lock. Locks
-/// of other clients are ended as well, by deleting their key; data that are no lock are left alone.
+/// The holder learns the reason, at once if the server's messages reach it. The first waiter gets
+/// the lock. A program that does not react to the loss runs on without the lock. Locks of other
+/// clients are ended as well, by deleting their key; data that are no lock are left alone.
 ///
 /// Shows who holds it and asks first; answers other than `y` or `yes` leave it alone. Exits with
 /// 1 when nothing was released. With --json it writes `key`, `released` and `reason`.
@@ -287,10 +287,10 @@ pub(crate) struct Release {
 /// foreground of a terminal, the command gets a process group of its own, and signals reach all of
 /// it.
 ///
-/// When the lock is lost (the server forgot it, somebody released it by force, --max-hold has
-/// passed), the command is stopped: TERM, and KILL after --grace. The exit code is 76 then,
-/// whatever the command's own. If redis-lock itself is killed with KILL, the command runs on
-/// unprotected; let what it writes to compare REDIS_LOCK_FENCE if that matters.
+/// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed),
+/// the command is stopped: TERM, and KILL after --grace. The exit code is then 76, not the
+/// command's. If redis-lock itself is killed with KILL, the command runs on unprotected; let the
+/// store compare REDIS_LOCK_FENCE if that matters.
 ///
 /// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
 /// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
@@ -306,7 +306,7 @@ pub(crate) struct Run {
     pub(crate) ttl: Duration,
     #[command(flatten)]
     pub(crate) getting: Getting,
-    /// Don't ask for a fencing token, which the server would keep a counter for
+    /// Don't ask for a fencing token, for which the server keeps a counter
     #[arg(long)]
     pub(crate) no_fence: bool,
     /// Keep the lock at least this long, also when the command ends earlier

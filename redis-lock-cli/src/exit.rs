@@ -19,7 +19,7 @@ impl Code {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// `EX_IOERR`.
     pub(crate) const IO: Self = Self(74);
-    /// `EX_TEMPFAIL`: somebody else holds the lock.
+    /// `EX_TEMPFAIL`: another holder has the lock.
     pub(crate) const BUSY: Self = Self(75);
     /// `EX_PROTOCOL`: the lock was lost while the command ran.
     pub(crate) const LOST: Self = Self(76);

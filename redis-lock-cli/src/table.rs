@@ -42,8 +42,8 @@ pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
     let first = [plain(&status.key), status.kind.to_string()];
     if status.holders.is_empty() {
         let [key, kind] = first;
-        let nobody = if status.kind == LockKind::Foreign { "not a lock" } else { "" };
-        return vec![row([key, kind, String::new(), String::new(), waiters, nobody.into()])];
+        let holder = if status.kind == LockKind::Foreign { "not a lock" } else { "" };
+        return vec![row([key, kind, String::new(), String::new(), waiters, holder.into()])];
     }
     let mut lines = Vec::new();
     for (index, holder) in status.holders.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
         ));
     }
     for waiter in &status.waiters {
-        let label = waiter.label.as_deref().map_or_else(|| "somebody".into(), plain);
+        let label = waiter.label.as_deref().map_or_else(|| "no label".into(), plain);
         let since = waiter.since.map(age).unwrap_or_default();
         lines.push(format!("  waits    {label}, for {since}"));
     }

@@ -39,13 +39,13 @@ pub(crate) fn begin(request: &mut Request, caller: Caller) -> Result<Begun, Lock
     }
 }
 
-/// Takes over the hold of a token. An adoption waits for nobody, so the checks for nested calls are
+/// Takes over the hold of a token. An adoption never waits, so the checks for nested calls are
 /// not needed.
 pub(crate) fn adopt(mut request: Request) -> Result<Begun, LockError> {
     anew(&mut request, Caller::Task)
 }
 
-/// The fencing number for whoever adopts the token, if the server still knows it.
+/// The fencing number for an adopter of the token, if the server still knows it.
 ///
 /// # Errors
 /// `Lost` when the lock is held as another kind than the request names: a renewal would not tell,
@@ -128,12 +128,12 @@ impl Begun {
         }
     }
 
-    /// Whether nobody listens, and it joins nothing.
+    /// Whether no subscriber listens, and it joins nothing.
     fn is_plain(&self) -> bool {
         self.observed.is_none() && self.joins.is_none()
     }
 
-    /// Tells everybody else of the outcome.
+    /// Reports the outcome to subscribers and recorders.
     fn ended(&mut self, guard: Result<Guard, LockError>) -> Result<Guard, LockError> {
         if let Some(observed) = self.observed.take() {
             observed.ended(guard.as_ref().map(|guard| guard.hold().described()));

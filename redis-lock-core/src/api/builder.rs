@@ -19,7 +19,9 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
 const DEFAULT_NAMESPACE: &str = "lock";
 
-/// Sets up [`Locks`]. Made by [`Locks::builder`].
+/// Sets up [`Locks`]: the server, the namespace, and what requests don't set. Made by
+/// [`Locks::builder`]; ends with [`open`](Self::open), which connects on first use, or
+/// [`connect`](Self::connect), which connects now.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -50,25 +52,31 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
-    /// `redis+unix:///path?db=0`, and the same with `valkey`. Several nodes fit into one as well:
-    /// `redis-cluster://a:7000,b:7000` for [`cluster`](Self::cluster) and
-    /// `redis-sentinel://s1:26379,s2:26379/mymaster` for [`sentinel`](Self::sentinel), or
-    /// `rediss-cluster`, `rediss-sentinel` for TLS.
+    /// The server, by its URL:
+    ///
+    /// | Server | URL |
+    /// |---|---|
+    /// | one | `redis://[user:password@]host[:port][/db]` |
+    /// | one, over TLS | `rediss://…` |
+    /// | a unix socket | `redis+unix:///path?db=0` |
+    /// | a [`cluster`](Self::cluster) | `redis-cluster://a:7000,b:7000`, `rediss-cluster://…` |
+    /// | [`sentinel`](Self::sentinel)s | `redis-sentinel://s1:26379,s2:26379/mymaster`, `rediss-sentinel://…` |
+    ///
+    /// The same with `valkey` in place of `redis`.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.server = Server::Url(url.as_ref().to_owned());
         self
     }
 
-    /// A client of the `redis` crate, version 1, with whatever TLS or credentials it has. The engine
-    /// makes its own connections with it and never uses the caller's.
+    /// A client of the [`redis`](crate::redis) crate, version 1, with its TLS settings and credentials.
+    /// The engine makes its own connections with it.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.server = Server::Client(Box::new(client));
         self
     }
 
-    /// A cluster, of which these are some nodes; the others are learned from them. Credentials and
-    /// TLS of these URLs serve for all nodes.
+    /// A cluster, by the URLs of some of its nodes. The others are learned from them. Credentials and
+    /// TLS of these URLs are used for all nodes.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -81,10 +89,9 @@ impl Builder {
         self
     }
 
-    /// The server that the sentinels at these URLs call `name`, whichever that is at the time. The
-    /// other sentinels are learned from these. Credentials and database of the URLs are those of the
-    /// server; see [`sentinel_auth`](Self::sentinel_auth) for those of the sentinels. TLS serves for
-    /// both.
+    /// The primary that the sentinels at these URLs call `name`. The other sentinels are learned from
+    /// these. Credentials and database of the URLs are those of the server; see
+    /// [`sentinel_auth`](Self::sentinel_auth) for those of the sentinels. TLS is used for both.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -131,10 +138,9 @@ impl Builder {
         self
     }
 
-    /// Translates addresses, for nodes that announce addresses which can't be reached from here, as
-    /// with network address translation, in containers or through tunnels. It is called with the
-    /// host and the port that a node announces, and returns those to connect to. It is not called
-    /// for the URLs that you name.
+    /// Translates addresses, if nodes announce addresses that can't be reached from here (NAT,
+    /// containers, tunnels). `map` gets the host and the port that a node announces, and returns those
+    /// to connect to. It is not called for the URLs that you name.
     pub fn address_map(
         mut self,
         map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
@@ -143,10 +149,12 @@ impl Builder {
         self
     }
 
-    /// Lets an acquisition or a renewal count only when this many replicas of its server have it,
-    /// so that a fail-over to one of them does not lose it; by default none. Each takes longer
-    /// then, by a round trip to the replicas. Without enough of them no lock is acquired or kept;
-    /// the error is [`NotReplicated`](crate::NotReplicated).
+    /// How many replicas must have a lock before it counts; by default none. A failover to one of
+    /// these keeps the lock.
+    ///
+    /// Each acquisition and renewal takes longer by a round trip to the replicas. With fewer replicas
+    /// no lock is acquired or kept: that is [`Backend`](LockError::Backend), and
+    /// [`not_replicated`](crate::BackendError::not_replicated) says how many had it.
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;
         self
@@ -183,20 +191,19 @@ impl Builder {
         self
     }
 
-    /// How long an acquisition waits for a server that can't be used; by default 10 seconds.
+    /// How long an acquisition waits for a server that can't be used; by default 10 seconds. Then it
+    /// fails with [`Backend`](LockError::Backend), also if it may [`wait`](Self::wait) for longer.
     ///
-    /// [`wait`](Self::wait) is for locks that are busy, and for nothing else: an acquisition that
-    /// got no useful answer for this long fails with [`Backend`](LockError::Backend), however long
-    /// its wait is. What can't get better by waiting (a wrong password, a database that does not
-    /// exist, a missing right) fails at once. `Duration::MAX` waits through every outage.
+    /// A shorter wait ends it earlier: when the wait is over, plus one
+    /// [`command_timeout`](Self::command_timeout) at most. What waiting can't mend (a wrong password, a
+    /// missing right) fails at once. `Duration::MAX` waits through every outage.
     pub fn outage(mut self, limit: Duration) -> Self {
         self.outage = Some(limit);
         self
     }
 
-    /// How long mutexes keep their lease after a release, while nobody else wants it, unless the
-    /// request says otherwise; by default not at all. See
-    /// [`Request::linger`](crate::Request::linger).
+    /// How long mutexes keep their lease after a release, as long as no other process wants the lock.
+    /// By default not at all; a request may say otherwise: [`Request::linger`](crate::Request::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = Some(linger);
         self
@@ -225,9 +232,8 @@ impl Builder {
 
     /// Whether scripts may be used on the server; by default where it allows them.
     ///
-    /// Without scripts there are mutexes and nothing else: fenced, queued, reentrant, never expiring,
-    /// whatever a mutex can be. Readers, writers, permits and locks of several keys are
-    /// [`InvalidConfig`](LockError::InvalidConfig) when they are asked for.
+    /// Without scripts there are only mutexes, with all that a mutex can do. Readers, writers, permits
+    /// and locks of several keys are [`InvalidConfig`](LockError::InvalidConfig).
     pub fn scripting(mut self, scripting: Scripting) -> Self {
         self.scripting = scripting;
         self

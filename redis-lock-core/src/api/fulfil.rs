@@ -30,14 +30,15 @@ pub trait LeadBody<T>: AsyncFnMut(&Guard) -> T {}
 impl<T, F: AsyncFnMut(&Guard) -> T> LeadBody<T> for F {}
 
 impl Request {
-    /// Waits for the lock as configured.
+    /// Waits until it has the lock, as long as [`wait`](Self::wait) allows, and gives the guard.
     ///
     /// # Errors
-    /// [`Busy`](LockError::Busy) when the wait ran out, [`Backend`](LockError::Backend) when the
-    /// server failed, [`Reentrant`](LockError::Reentrant) when the body around the call holds the key
-    /// already (a guard of `acquire` is waited for, since another task may release it);
-    /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) before
-    /// anything is sent; [`Shutdown`](LockError::Shutdown).
+    /// [`Busy`](LockError::Busy) when the wait ran out; [`Crowded`](LockError::Crowded) when too many
+    /// calls wait; [`Backend`](LockError::Backend) when the server failed;
+    /// [`Reentrant`](LockError::Reentrant) when the body around the call holds the key already (a guard
+    /// of `acquire` is waited for, since another task may release it); [`Shutdown`](LockError::Shutdown).
+    /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) come before
+    /// anything is sent.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
@@ -48,7 +49,7 @@ impl Request {
         begun.granted().await
     }
 
-    /// One attempt: `None` when somebody else has the lock.
+    /// One attempt: `None` when another holder has the lock.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), without `Busy`.
@@ -66,15 +67,14 @@ impl Request {
     /// Takes over the hold of a token that another guard gave away by
     /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
     ///
-    /// Nothing is waited for: the token has the lock, or it has not. Two who adopt one token share
-    /// one hold: the first release ends it, the other gets `Lost`, and where one of them turns a
-    /// writer into a reader, it is one for both. The fencing number, where the server still knows
-    /// it, is at least that of each guard that had the hold before, and less than that of the next
-    /// hold.
+    /// It never waits: the token has the lock, or it has not. Ask for the same kind as the guard had:
+    /// the token of a reader by [`read`](crate::Locks::read), that of a writer by
+    /// [`write`](crate::Locks::write). The limit of a permit may be another one.
     ///
-    /// A hold is adopted as what it is: the token of a reader by [`read`](crate::Locks::read), that of a
-    /// writer by [`write`](crate::Locks::write), which [`downgrade`](crate::Guard::downgrade) then turns
-    /// into a reader. The limit of a permit may be another one.
+    /// Give a token to one adopter. Two that adopt the same token share one hold: the first release ends
+    /// it and the other gets `Lost`. A [`downgrade`](crate::Guard::downgrade) by one counts for both. The
+    /// fencing number, if the server still knows it, is at least that of each guard that had the hold
+    /// before, and less than that of the next hold.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
@@ -82,7 +82,7 @@ impl Request {
     /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the lock to whoever has the token.
+    /// Dropping the future changes nothing: the token still has the lock and can be adopted.
     pub async fn adopt(mut self, token: Token) -> Result<Guard, LockError> {
         if token.is_lasting() {
             self = self.never_expires().linger(Duration::ZERO);
@@ -103,11 +103,15 @@ impl Request {
         crate::api::blocking::block_on(self.adopt(token))
     }
 
-    /// Runs `body` under the lock and releases it: an async closure, or any other
+    /// Acquires the lock, runs `body` and releases the lock. The body is an async closure, or any other
     /// `AsyncFnOnce(&Guard) -> T`.
     ///
     /// When the lock is lost, the body is dropped at its next await and not polled again. A value
     /// that comes back was computed while the lock was held.
+    ///
+    /// If the body gives a `Result` whose error is `From<LockError>`, write `….run(…).await?`: that takes
+    /// the outer error, and leaves the body's own `Result`. To spawn the call, write `async move`: of a
+    /// closure that borrows, the compiler can't tell yet that its futures are `Send`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -131,16 +135,16 @@ impl Request {
         scope::run(guard, body).await
     }
 
-    /// Leads: runs `body` under the lock for as long as the lock is held, in each process that
-    /// calls this one at a time. The body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
+    /// Leader election: of all processes that call this under one key, one at a time runs `body`. The
+    /// body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
     ///
-    /// When the lock is lost, the body is dropped at its next await, and the call contends for the
-    /// lock again; `body` is called again when it is acquired. The call ends when a body ends by itself.
-    /// It goes on through outages, however long they last, and a leader is renewed without a limit
-    /// unless the request sets [`max_hold`](Self::max_hold).
+    /// When the leader loses the lock, its body is dropped at the next await, and the call contends for
+    /// the lock again. Once it has the lock, it calls `body` again. The call ends when a body ends.
+    /// It goes on through outages, however long they last. A leader is renewed without a limit, unless
+    /// the request sets [`max_hold`](Self::max_hold).
     ///
-    /// To spawn it, write `async move`: of a closure that borrows what is around it the compiler
-    /// can't tell yet that its futures are `Send`.
+    /// To spawn the call, write `async move`: of a closure that borrows, the compiler can't tell yet that
+    /// its futures are `Send`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -166,8 +170,8 @@ impl Request {
     /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
     /// [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only where trying again can't help,
     /// such as for a missing right. After an outage, a request that does not wait waits for up to a second.
-    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known: it is not run
-    /// again, because nobody knows whether it should be.
+    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known. It is not run again,
+    /// because its effects may have happened.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).

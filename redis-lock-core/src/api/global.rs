@@ -21,8 +21,8 @@ thread_local! {
 }
 
 impl Locks {
-    /// Makes this the `Locks` that annotated functions use, in the whole process. To be called once,
-    /// at start-up. Tests use [`scope`](Self::scope) instead.
+    /// Makes this the `Locks` that annotated functions use, in the whole process. Call it once, at
+    /// start-up. In tests use [`scope`](Self::scope) instead.
     ///
     /// # Errors
     /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already: installed before
@@ -75,7 +75,7 @@ impl Locks {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), LockError> {
     /// Locks::in_memory().scope(async {
-    ///     assert_eq!(charge(7).await?, 7); // needs no server, and meets nobody's key
+    ///     assert_eq!(charge(7).await?, 7); // needs no server, and shares no key with another test
     ///     Ok(())
     /// })
     /// .await

@@ -101,19 +101,20 @@ impl Guard {
         }
     }
 
-    /// What is locked.
+    /// The key that is locked; of several keys, all of them with commas between.
     #[must_use]
     pub fn key(&self) -> &str {
         self.hold.demand.key()
     }
 
-    /// What names this acquisition.
+    /// The name of this acquisition, which [`status`](crate::Locks::status) shows as well.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.hold.token
     }
 
-    /// The fencing number; `Some` when the request was [`fenced`](crate::Request::fenced).
+    /// The fencing number to give to the store; `Some` when the request was
+    /// [`fenced`](crate::Request::fenced).
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         self.hold.fence
@@ -144,8 +145,10 @@ impl Guard {
         self.hold.remaining(Moment::now())
     }
 
-    /// Makes sure that at least `need` of the lease is left; to be called before an effect that
-    /// takes about that long and can't be undone.
+    /// Makes sure that at least `need` of the lease is left. Call it right before an effect that takes
+    /// about that long and can't be undone. It asks only the guard, not the server.
+    ///
+    /// A third of the ttl passes between two renewals, so never ask for more than two thirds of it.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is lost; [`TooShort`](LockError::TooShort) when it is held
@@ -190,7 +193,8 @@ impl Guard {
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is not ours any more;
     /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
-    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms or absurdly long.
+    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms, or too long for the
+    /// server's clock.
     ///
     /// # Cancel safety
     /// The lease may have been extended or not; the lock stays held.
@@ -243,7 +247,8 @@ impl Guard {
         Ok(self)
     }
 
-    /// Waits until the lock is lost, and tells why. Never ends for a guard that keeps its lock.
+    /// Waits until the lock is lost, and tells why. Never ends while the guard keeps its lock, so put it
+    /// into a `select!` beside the work.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -279,18 +284,18 @@ impl Guard {
         drop(self);
     }
 
-    /// Gives the guard up without releasing the lock: whoever has the token takes the hold over by
-    /// [`adopt`](crate::Request::adopt), in this process or in another one.
+    /// Passes the lock on: the guard ends without a release, and the token can be
+    /// [adopted](crate::Request::adopt), in this process or in another one.
     ///
-    /// Renewal stops and the lease runs on, so the token has to arrive before it ends; a lock that
-    /// [never expires](crate::Request::never_expires) waits for as long as it takes. When nobody
-    /// adopts it, the lock is free when its lease ends. A guard that
-    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there, and the outer
-    /// guard keeps the lock: the token is then one that nobody can adopt, and so is that of a lock
-    /// that was lost.
+    /// Renewal stops and the lease runs on, so the token must be adopted before the lease ends. Else the
+    /// lock is free then. A lock that [never expires](crate::Request::never_expires) waits for its
+    /// adopter without a limit.
     ///
-    /// Always send the token that this returns, not the one that the guard named before: it carries the
+    /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
     /// state of commands that are still in flight.
+    ///
+    /// Two guards have nothing to pass on, and give a token that can't be adopted: one whose lock was
+    /// lost, and one that [joined](crate::Request::reentrant) an outer hold, which keeps the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

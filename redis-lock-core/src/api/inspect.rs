@@ -23,7 +23,7 @@ const TRIES: usize = 3;
 const MAX_REASON: usize = 1024;
 
 impl Locks {
-    /// Who has a lock and who waits for it. One read-only script on the server.
+    /// The holders of a lock and its waiters. One read-only script on the server.
     ///
     /// For people and dashboards: the answer is out of date when it arrives.
     ///
@@ -63,12 +63,13 @@ impl Locks {
     ///
     /// The pattern is the server's: `*` is any text, `?` one byte, `[a-z]` one of these, and `\`
     /// takes the next byte as it is. It is compared with keys as callers name them, without the
-    /// namespace. `SCAN` is used, never `KEYS`: no single command keeps the server busy, and a
-    /// lock that is held all the while comes at least once, also where a server is replaced by its
-    /// replica meanwhile. One that comes or goes meanwhile may be missing, and so may one that a
-    /// cluster moves to another node; and one may come twice. In an empty namespace all keys of the
-    /// database are
-    /// looked at, and those that match are listed whoever wrote them.
+    /// namespace.
+    ///
+    /// It uses `SCAN`, never `KEYS`, so no single command keeps the server busy. A lock that is held all
+    /// the while is listed at least once, also if a replica takes the server's place meanwhile. A lock
+    /// that is acquired or released meanwhile may be missing, as may one that a cluster moves to another
+    /// node. A lock may be listed twice. In an empty namespace it looks at all keys of the database, and
+    /// lists those of other programs as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -103,19 +104,17 @@ impl Locks {
         BlockingListing::new(self.list(pattern))
     }
 
-    /// Ends the hold of whoever has the lock now, and gives it to the first who waits. Returns
-    /// whether a hold was ended.
+    /// Takes the lock away from its holders, and gives it to the first waiter. Returns whether a hold
+    /// was ended. Use it when you know that a holder hangs.
     ///
-    /// For people who know that a holder hangs. The holder is notified, with the reason: its
-    /// [`lost`](crate::Guard::lost) resolves at once where the server's messages reach it, else at
-    /// its next renewal; a body under `run` or the attribute is then stopped. A body that cannot
-    /// be stopped runs on without the lock. The fencing number goes on rising, so a store that
-    /// compares numbers refuses what such a body still writes.
+    /// The holder gets the reason: its [`lost`](crate::Guard::lost) resolves at once if the server's
+    /// messages reach it, else at its next renewal. An async body under `run` or the attribute is then
+    /// dropped. A blocking body runs on without the lock. The next fencing number is larger, so a store
+    /// that compares numbers refuses what such a body still writes.
     ///
-    /// Everybody who holds it when the call looks is ended: a mutex, a writer, all readers, all
-    /// permits, a hold that never expires, and a lock of another client in another language, whose
-    /// key is deleted. Who acquires it after that look keeps it. Data of other types are never
-    /// touched.
+    /// All holders that the call finds lose the lock: a mutex, a writer, all readers, all permits, a hold
+    /// that never expires, and a lock of a client in another language, whose key is deleted. A holder
+    /// that acquires it later keeps it. Data of other types are never touched.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -123,15 +122,15 @@ impl Locks {
     /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("report").acquire().await?;
     /// assert!(locks.force_release("report", "hangs since Monday").await?);
-    /// println!("{}", guard.lost().await); // … released by force: hangs since Monday
+    /// let reason = guard.lost().await.to_string();
+    /// assert_eq!(reason, "it was removed from the server (hangs since Monday)");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// [`Backend`](LockError::Backend) when the server can't be asked or data of another program
     /// stand at the key, [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
-    /// After a retryable error the call can be repeated: it never ends a hold that began later
-    /// than its own look, of which it takes several where there are hundreds of holders.
+    /// After a retryable error the call can be repeated.
     ///
     /// # Cancel safety
     /// The hold may have been ended or not.

@@ -5,7 +5,7 @@ use crate::domain::together::Keys;
 use crate::{LockKey, Locks, Request};
 
 impl Locks {
-    /// A lock that one at a time can hold.
+    /// A mutex: one holder at a time.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -26,12 +26,13 @@ impl Locks {
         self.mutex(key)
     }
 
-    /// A lock that any number can read under, or one write. Readers and writers take their turns in
-    /// the order of their coming; readers that come one after the other are let in together.
+    /// The reader's side of an RwLock: any number of readers, or one writer
+    /// ([`write`](Self::write)). They are served in the order in which they came; readers that come one
+    /// after the other are let in together.
     ///
-    /// Every reader has a lease of its own: one that dies keeps a writer waiting no longer than its
-    /// own ttl. A key that is locked for reading or writing can't be a mutex at the same time; who
-    /// mixes them gets [`InvalidConfig`](crate::LockError::InvalidConfig).
+    /// Each reader has its own lease, so a reader that dies keeps a writer waiting for one ttl at most.
+    /// A key that is held as a mutex or permit can't be read at the same time: that is
+    /// [`InvalidConfig`](crate::LockError::InvalidConfig).
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -45,10 +46,10 @@ impl Locks {
         Request::new(self.clone(), Kind::Read, Keys::One(key.into()))
     }
 
-    /// The writer's side of [`read`](Self::read): nobody else reads or writes meanwhile.
+    /// The writer's side of [`read`](Self::read): no other reader or writer meanwhile.
     ///
-    /// Who reads and wants to write must release first; waiting for oneself would never end. The
-    /// other way there is [`Guard::downgrade`](crate::Guard::downgrade).
+    /// There is no upgrade: a reader that wants to write must release first, or it would wait for its
+    /// own lock for ever. [`Guard::downgrade`](crate::Guard::downgrade) makes a reader of a writer.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -61,10 +62,11 @@ impl Locks {
         Request::new(self.clone(), Kind::Write, Keys::One(key.into()))
     }
 
-    /// One of at most `limit` permits. A holder that dies gives its permit back by its lease.
+    /// A semaphore: one of at most `limit` permits. When a holder dies, its permit is free again after
+    /// its lease.
     ///
-    /// Everybody should name the same limit. Where they don't, nobody is let in beyond the limit of
-    /// anyone who holds a permit, and a warning says so: the smaller counts.
+    /// All callers should name the same limit. If they differ, the smallest limit of the holders and
+    /// the newcomer counts, and a warning says so.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -78,19 +80,17 @@ impl Locks {
         Request::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
     }
 
-    /// The mutexes of all these keys, or none of them: 1 to 128 keys, in any order, duplicates
-    /// allowed. Somebody who has the [`mutex`](Self::mutex) of one of them keeps this one waiting.
+    /// The mutexes of all these keys, or none of them, without deadlock in whatever order callers name
+    /// them. 1 to 128 keys; duplicates are allowed.
     ///
-    /// The keys are taken in one step on the server. While it waits, it holds none of them, so it
-    /// keeps nobody else waiting; after a few rounds without success it holds those that come first by name
-    /// while it waits for the next one, so that it comes to its turn. Whatever the order that
-    /// callers name their keys in, they don't wait for each other in a circle.
+    /// It waits while another holder has the [`mutex`](Self::mutex) of any of the keys. The server takes
+    /// them in one step, so a waiter holds none of them. After a few rounds without success it holds
+    /// those that come first by name while it waits for the next one, so that its turn comes.
     ///
-    /// On a server in cluster mode keys are taken in one step where they share a hash slot, as
-    /// `{acct}:1` and `{acct}:2` do. Others are taken slot by slot, and what was got goes back when
-    /// the rest is busy.
+    /// In cluster mode, keys that share a hash slot are taken in one step, as `{acct}:1` and `{acct}:2`
+    /// do. Others are taken slot by slot, and given back if one is busy.
     ///
-    /// Losing one of the keys is losing all: the guard reports [`Lost`](crate::LockError::Lost) and the
+    /// If one of the keys is lost, all are: the guard reports [`Lost`](crate::LockError::Lost) and the
     /// others are released.
     ///
     /// ```

@@ -59,7 +59,7 @@ impl Note {
         std::iter::once(&self.hold).chain(JoinedTurn::chain(self.turn.as_deref()))
     }
 
-    /// Why nobody can join it any more, if that is so.
+    /// Why it can't be joined any more, if that is so.
     pub(super) fn end(&self, now: Moment) -> Option<LossReason> {
         self.all().find_map(|hold| hold.end(now))
     }

@@ -3,7 +3,7 @@
 use crate::{Builder, LockError, Locks};
 
 impl Locks {
-    /// Everything else: [`Builder`].
+    /// Sets up everything: [`Builder`].
     pub fn builder() -> Builder {
         Builder::default()
     }

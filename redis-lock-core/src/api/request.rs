@@ -63,7 +63,7 @@ impl Request {
         self
     }
 
-    /// No lease: only the owner, or force, ends the hold. A mutex only; it is not renewed.
+    /// No lease: the lock stays until its guard releases it, or `force_release` ends it. Mutexes only.
     ///
     /// A holder that dies leaves it locked. Use it only if an operator must check before the work may
     /// run again.
@@ -100,7 +100,7 @@ impl Request {
 
     /// Whether the engine renews the lease while the guard lives. It does by default.
     ///
-    /// Without, the lock is lost when its ttl has passed.
+    /// With `false` the lock is lost when its ttl has passed.
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self
@@ -123,16 +123,17 @@ impl Request {
         self
     }
 
-    /// Asks for a fencing number: strictly rising per key, in the order of holding.
+    /// Asks for a fencing token: each holder of a key gets a larger number than the one before.
     ///
     /// Give it to the store that the lock protects and let the store refuse smaller ones. Not for
-    /// readers and permits: several valid holders have different numbers.
+    /// readers and permits: several valid holders have different numbers. [`Guard::fence`](crate::Guard::fence)
+    /// has the number.
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
         self
     }
 
-    /// Whether to queue behind those who came first. `true` by default.
+    /// Whether to queue behind the calls that came first. `true` by default.
     ///
     /// `false` takes a lock that happens to be free ahead of the queue. It matters only after a holder
     /// has died: a released lock goes straight to the first waiter.
@@ -155,14 +156,13 @@ impl Request {
         self
     }
 
-    /// Keeps the lease for up to this long after the last release in this process, while nobody
-    /// else wants it: the next call here under the same key then costs no round trip. Mutexes with a
-    /// ttl only; zero gives the lock back at once, whatever the manager's default.
+    /// Keeps the lease for up to this long after the last release in this process, as long as no other
+    /// process wants the lock. The next call here under the same key then needs no round trip. For
+    /// mutexes with a ttl. Zero gives the lock back at once, also if the builder sets a time.
     ///
-    /// Whoever waits elsewhere is handed the lock. An attempt elsewhere that does not wait is handed
-    /// it as well, unless it is for several keys, somebody is inside, or this process does not answer
-    /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the
-    /// lease, as if it had died inside.
+    /// A waiter in another process gets the lock at once. So does an attempt elsewhere that does not
+    /// wait, unless a body runs here, it wants several keys, or this process does not answer within
+    /// 50 ms or three round trips. A process that dies costs others the rest of the lease.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.options.linger = Some(linger);
         self
@@ -179,9 +179,9 @@ impl Request {
     /// not at all.
     ///
     /// A holder that is stopped for longer than its lease (a paused virtual machine, a long page fault, a
-    /// clock of the server that jumps ahead) may act once more before it notices. With a margin nobody
-    /// else has the lock yet, as long as the pause was shorter than the margin. A release still frees
-    /// the lock at once. A holder that dies keeps the others waiting for ttl and margin.
+    /// clock of the server that jumps ahead) may act once more before it notices. If the pause was
+    /// shorter than the margin, no other holder has the lock yet. A release still frees the lock at
+    /// once. A holder that dies keeps the others waiting for ttl and margin.
     ///
     /// # Errors
     /// The acquisition fails with [`InvalidConfig`](crate::LockError::InvalidConfig) when the margin is

@@ -219,7 +219,9 @@ pub enum ConfigError {
     #[error("a lock that never expires has no lease to extend; acquire it with a ttl")]
     ExtendWithoutTtl,
     /// `adopt` of a lock with a lease by a request that never expires.
-    #[error("this token's lock has a lease, so whoever adopts it must renew it; give it a ttl")]
+    #[error(
+        "this token's lock has a lease, and a request that never expires can't renew it; give it a ttl"
+    )]
     AdoptWithoutTtl,
     /// The text is no token.
     #[error("`{text}` is no token of a guard; pass on what `detach` gave, unchanged")]

@@ -16,7 +16,7 @@ use crate::{ConfigError, LockError, Token, Wait};
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
-/// The longest margin: nobody pauses for longer and then goes on.
+/// The longest margin: longer pauses need no cover.
 const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a hold is renewed by default. It ends the holds of leaked guards.
@@ -49,8 +49,8 @@ pub(crate) struct Options {
     pub(crate) repair_orphan: Option<Duration>,
     /// The text that is added to the manager's label, free of control characters already.
     pub(crate) label: Option<Cow<'static, str>>,
-    /// How long the lease stays after its last release while nobody else wants it, where the request
-    /// says so; zero gives it back at once.
+    /// How long the lease stays after its last release while no other process wants the lock, if the
+    /// request says so; zero gives it back at once.
     pub(crate) linger: Option<Duration>,
     /// How long an acquisition waits for a server that can't be used.
     pub(crate) outage: Duration,

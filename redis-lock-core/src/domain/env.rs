@@ -44,7 +44,7 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// 128 random bits that nobody drew before.
+/// 128 random bits.
 ///
 /// They come from the system. A generator of this process, which `uuid` uses when some crate
 /// enables it, would give the same numbers in all copies that `fork` makes of the process, and so

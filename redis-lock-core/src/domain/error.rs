@@ -19,6 +19,7 @@ const MOST_TEXT: usize = 1_000;
 /// | [`Crowded`](Self::Crowded) | too many wait already: try later, or answer 429 |
 /// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
 /// | [`Lost`](Self::Lost) | look at what was done before you do it again |
+/// | [`TooShort`](Self::TooShort) | the lock is held: wait for the next renewal, or ask for a longer ttl |
 /// | [`Reentrant`](Self::Reentrant) | mark the inner function `reentrant`, or don't nest |
 /// | [`Shutdown`](Self::Shutdown) | this program is ending: answer 503 |
 /// | [`NotConfigured`](Self::NotConfigured), [`InvalidConfig`](Self::InvalidConfig), [`InvalidKey`](Self::InvalidKey) | fix the program or its configuration |
@@ -122,7 +123,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether somebody else had the lock, or too many calls wait for it.
+    /// Whether the lock was busy: another holder had it, or too many calls wait for it.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Crowded { .. })
@@ -305,7 +306,7 @@ pub struct NotReplicated {
     pub wanted: u32,
 }
 
-/// The sorts of failures of a server, for those who decide by them.
+/// What sort of failure a [`BackendError`] is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum BackendErrorKind {

@@ -2,7 +2,7 @@
 
 use crate::Token;
 
-/// What a guard knows of its hold, without asking anybody.
+/// What a guard knows of its hold, without asking the server. Made by [`Guard::state`](crate::Guard::state).
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -54,7 +54,7 @@ pub enum LossReason {
     #[error("its lease ended before a renewal was confirmed")]
     Expired,
     /// Another value stands at the key.
-    #[error("somebody else holds it now ({by})")]
+    #[error("another holder has it now ({by})")]
     #[non_exhaustive]
     Overwritten {
         /// The value that the key has now.
@@ -64,7 +64,7 @@ pub enum LossReason {
     #[error("it was removed from the server{}", by_force(.because.as_deref()))]
     #[non_exhaustive]
     Removed {
-        /// What was said by whoever ended it.
+        /// The reason that `force_release` was given.
         because: Option<String>,
     },
     /// Its `Locks` were shut down, or drained for as long as they were given.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::Token;
 
-/// A lock as it stood when it was looked at: who has it, who waits. Made by
+/// A lock as it stood when it was looked at: its holders and its waiters. Made by
 /// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
 ///
 /// It is for people and dashboards. It is out of date when it arrives, so no decision about a
@@ -28,19 +28,18 @@ pub struct Status {
     pub key: String,
     /// How it is held.
     pub kind: LockKind,
-    /// Who holds it. None when it is free, one for a mutex or a writer, several for readers and
-    /// permits.
+    /// Its holders: none when it is free, one for a mutex or a writer, several for readers and permits.
     pub holders: Vec<Holder>,
-    /// Who waits, in the order of their coming. Tasks of this process are listed one by one; those
-    /// of another process that wait for the same mutex are one entry, because they wait as one.
-    /// Other clients, and waiters that did not queue, can't be seen.
+    /// Its waiters, in the order in which they came. Each task of this process is one entry. All tasks
+    /// of another process that wait for the same mutex are one entry, because they wait as one. Clients
+    /// of other libraries, and waiters that did not queue, are not seen.
     pub waiters: Vec<Waiting>,
     /// The server that was asked.
     pub server: ServerInfo,
 }
 
 impl Status {
-    /// Whether anybody holds it, be it another client.
+    /// Whether it is held, also by a client of another library.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
@@ -51,7 +50,7 @@ impl Status {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// Nobody holds it.
+    /// It has no holder.
     Free,
     /// One holder, as a mutex.
     Mutex,
@@ -65,8 +64,8 @@ pub enum LockKind {
         /// How many can hold it at once.
         limit: u32,
     },
-    /// A value stands there that this library did not write: the lock of another client, which is
-    /// then listed as the holder, or data of another program, and then nobody is.
+    /// A value stands there that this library did not write. The lock of another client is listed as
+    /// the holder. Of data of another program there is no holder.
     Foreign,
 }
 
@@ -98,19 +97,19 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
-    /// Whether nobody is inside, and the lease only [lingers](crate::Request::linger).
+    /// Whether no body runs, and the lease only [lingers](crate::Request::linger).
     pub idle: Idle,
 }
 
-/// Whether a holder only keeps its lease for its next call, and gives it to whoever asks.
+/// Whether a holder only keeps its lease for its next call, and gives it away when it is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Idle {
-    /// Somebody is inside.
+    /// A body runs, or a guard is held.
     No,
-    /// Nobody has been inside since then, by the clock of this machine.
+    /// No body has run since then, by the clock of this machine.
     Since(SystemTime),
-    /// It lets its leases linger, and only its own process knows whether it is inside.
+    /// It lets its leases linger, and only its own process knows whether a body runs.
     Maybe,
 }
 
@@ -122,7 +121,7 @@ impl Holder {
     }
 }
 
-/// One who waits for a lock.
+/// A waiter for a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Waiting {
@@ -157,7 +156,7 @@ pub enum Scripting {
 pub struct ServerInfo {
     /// Name and version, such as `Valkey 9.0.1`, if the server says so.
     pub version: String,
-    /// How a lock that nobody waits for is released there.
+    /// How a lock without waiters is released there.
     pub release: ReleaseBy,
     /// Whether scripts are used there. Without them locks are mutexes, and what takes several steps
     /// is done by transactions.

@@ -29,7 +29,7 @@ pub(crate) const MOST_TOKEN: usize = 400;
 /// The most bytes of another program's value that are kept.
 const MOST_FOREIGN: usize = 200;
 
-/// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
+/// The appended mark that tells a holder that a client waits (see `docs/PROTOCOL.md`).
 pub(crate) const WAITERS_MARK: char = '+';
 
 /// Names one acquisition: 128 random bits, when it was made, and the label of its holder.
@@ -69,7 +69,7 @@ impl Token {
         Self::made(LASTING_PREFIX, "", manager, label)
     }
 
-    /// A fresh token whose holder may keep the lease while nobody is inside, so that whoever wants
+    /// A fresh token whose holder may keep the lease while no body runs, so that a client that wants
     /// the lock has to ask for it.
     pub(crate) fn lingering(manager: &str, label: &str) -> Self {
         Self::made(PREFIX, IDLE_FLAG, manager, label)
@@ -85,12 +85,12 @@ impl Token {
         Self { text, turn: 0, unsettled: Aside::default() }
     }
 
-    /// A fresh token with the same label, for whoever must not have this one.
+    /// A fresh token with the same label, for a receiver that must not have this one.
     pub(crate) fn as_new(&self) -> Self {
         Self::fresh(self.manager().unwrap_or_default(), self.fields().map_or("", |fields| fields.3))
     }
 
-    /// The token of a value read from the server, whoever wrote it.
+    /// The token of a value read from the server, which another program may have written.
     pub(crate) fn from_wire(value: &str) -> Self {
         let ours = value.starts_with(PREFIX) && value.len() <= MOST_TOKEN;
         let text = if ours {
@@ -114,7 +114,7 @@ impl Token {
         Self { turn: 0, ..self.clone() }
     }
 
-    /// The token for whoever takes the hold over.
+    /// The token for the adopter of the hold.
     pub(crate) fn given_away(&self, unsettled: Unsettled) -> Self {
         Self { unsettled: unsettled.into(), ..self.whole() }
     }
@@ -152,7 +152,7 @@ impl Token {
         self.text.starts_with(LASTING_PREFIX)
     }
 
-    /// Whether its holder may keep the lease while nobody is inside.
+    /// Whether its holder may keep the lease while no body runs.
     pub(crate) fn may_be_idle(&self) -> bool {
         !self.is_lasting() && self.fields().is_some_and(|fields| fields.2.starts_with(IDLE_FLAG))
     }
