@@ -349,3 +349,94 @@ fn a_server_that_is_down_is_reported_once_while_callers_wait_for_it() {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
     });
 }
+
+/// What was reported of no key at these levels.
+fn lines(levels: &[Level]) -> Vec<String> {
+    let records = records();
+    let fits = |reported: &&Reported| {
+        levels.contains(&reported.level) && !reported.what.starts_with(['+', '-'])
+    };
+    records.reported.iter().filter(fits).map(|reported| reported.what.clone()).collect()
+}
+
+fn count(lines: &[String], what: &str) -> usize {
+    lines.iter().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
+    in_own_process(|| {
+        listen();
+        let server = Server::start();
+        let locks = Locks::builder().url(server.url()).outage(60 * SECOND).open().unwrap();
+        drop(locks.mutex("before").blocking_acquire().unwrap());
+        server.kill9();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| locks.mutex("while").blocking_acquire().map(drop));
+            let begins = || count(&lines(&[Level::WARN]), "trying again") == 1;
+            eventually(5 * SECOND, "the outage is told", begins);
+            server.restart();
+            waits.join().unwrap().unwrap();
+        });
+        let ends = || count(&lines(&[Level::INFO]), "the lock server works again after") == 1;
+        eventually(5 * SECOND, "its end is told", ends);
+        assert_eq!(count(&lines(&[Level::INFO]), "connected to the lock server"), 1);
+        let again = count(&lines(&[Level::WARN]), "trying again");
+        assert_eq!(again, 1, "{:?}", lines(&[Level::WARN]));
+    });
+}
+
+#[test]
+fn a_full_server_is_told_of_once_and_so_is_its_end() {
+    in_own_process(|| {
+        listen();
+        let server = Server::start();
+        let locks = Locks::open(server.url()).unwrap();
+        let held = locks.mutex("held").blocking_acquire().unwrap();
+        server.run::<()>("CONFIG SET maxmemory 1");
+        for _ in 0..20 {
+            locks.mutex("refused").no_wait().blocking_acquire().unwrap_err();
+        }
+        let about = |level| count(&lines(&[level]), "OOM");
+        eventually(5 * SECOND, "the refusals are told", || about(Level::WARN) == 1);
+        held.blocking_extend(60 * SECOND).unwrap();
+        server.run::<()>("CONFIG SET maxmemory 0");
+        assert_eq!(about(Level::INFO), 0, "a full server still renews");
+        drop(locks.mutex("granted").no_wait().blocking_acquire().unwrap());
+        eventually(5 * SECOND, "the end is told", || about(Level::INFO) == 1);
+        assert_eq!(about(Level::WARN), 1);
+    });
+}
+
+#[test]
+#[ignore = "it takes a minute; `cargo xtask ci slow-tests` runs it"]
+fn an_outage_of_a_minute_with_a_thousand_locks_is_told_in_a_few_lines() {
+    const LOCKS: usize = 1_000;
+    in_own_process(|| {
+        listen();
+        let server = Server::start();
+        let proxy = Proxy::to(server.port());
+        let locks = Locks::builder().url(proxy.url()).outage(90 * SECOND).open().unwrap();
+        let ttl = |number: usize| if number < LOCKS / 2 { 30 * SECOND } else { 180 * SECOND };
+        let held: Vec<_> = (0..LOCKS)
+            .map(|number| {
+                locks.mutex(format!("{number}")).ttl(ttl(number)).blocking_acquire().unwrap()
+            })
+            .collect();
+        proxy.hole();
+        std::thread::sleep(61 * SECOND);
+        proxy.pass();
+        drop(locks.mutex("after").blocking_acquire().unwrap());
+        let is_over = || count(&lines(&[Level::INFO]), "the lock server works again after") > 0;
+        eventually(10 * SECOND, "its end is told", is_over);
+        let said = lines(&[Level::ERROR, Level::WARN, Level::INFO]);
+        let lost = count(&said, "lost");
+        let of_server: Vec<_> = said.iter().filter(|line| *line != "lost").collect();
+        println!("{lost} locks were lost; besides: {of_server:#?}");
+        assert!(lost >= LOCKS / 2 && lost <= LOCKS, "{lost}");
+        assert!(of_server.len() <= 8, "{of_server:?}");
+        let end = said.iter().find(|line| line.contains("works again after")).unwrap();
+        assert!(end.contains(" 1 min ") || end.contains("after 5"), "{end}");
+        drop(held);
+    });
+}

@@ -15,7 +15,7 @@ pub fn in_own_process(test: impl FnOnce()) {
     let (Some(name), false) = (name, is_alone) else { return test() };
     let program = env::current_exe().expect("the path of this program");
     let output = Command::new(program)
-        .args([name.as_str(), "--exact", "--nocapture"])
+        .args([name.as_str(), "--exact", "--include-ignored", "--nocapture"])
         .env(MARK, "1")
         .stdin(Stdio::null())
         .output()

@@ -19,6 +19,15 @@ pub(crate) fn plain() -> Result<()> {
     run_by(false, Permission::Ask, &[])
 }
 
+/// The tests that take a minute or more.
+pub(crate) fn slow() -> Result<()> {
+    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
+    let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);
+    tests.args(["--test", "observe_events", "--", "--ignored", "--nocapture"]);
+    tests.env("REDIS_LOCKS_SERVER", server.path());
+    must_succeed(tests)
+}
+
 fn run_by(nextest: bool, permission: Permission, filters: &[&String]) -> Result<()> {
     let server = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     eprintln!("tests run on {server}");

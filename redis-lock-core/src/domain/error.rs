@@ -197,7 +197,7 @@ const OTHER_TASK: &str = "another task on this thread, which can't go on while t
      thread; use the async form, or call it by `spawn_blocking`";
 
 /// A duration for messages: rounded, in at most two units.
-fn in_words(time: Duration) -> String {
+pub(crate) fn in_words(time: Duration) -> String {
     let (seconds, micros) = (time.as_secs(), time.subsec_micros());
     match (seconds, micros) {
         (0, 0) if time.is_zero() => "not at all".into(),

@@ -7,6 +7,7 @@ use std::task::Waker;
 use super::core::{Core, Work};
 use super::lock_id::LockId;
 use super::notices::{Notice, Observation};
+use super::outages::OutageLine;
 use crate::lock::hold::Hold;
 use crate::observe::{self, Audience};
 
@@ -83,17 +84,16 @@ fn tell(observation: Observation, audience: &Audience) {
         Observation::Contended(demand, holder) => {
             observe::contended(&demand, holder.as_deref(), audience);
         }
-        Observation::Renewed(hold) => {
-            observe::renewed(hold.demand.key(), Ok(()), audience);
-        }
-        Observation::Missed(demand, fault) => {
+        Observation::Renewed => observe::renewed(),
+        Observation::Missed { demand, fault, is_first } => {
             observe::failed(demand.key(), &fault, audience);
-            observe::renewed(demand.key(), Err(&fault), audience);
+            observe::missed(demand.key(), &fault, is_first, audience);
         }
         Observation::Failed(key, fault) => observe::failed(&key, &fault, audience),
         Observation::Idle(event) => observe::idle(event),
-        Observation::Unreachable(fault, pause) => {
-            audience.tell(|| observe::log::unreachable(&fault.what, pause));
+        Observation::Outage(line) => {
+            let OutageLine { server, why, lasted, is_over } = &line;
+            audience.tell(|| observe::log::outage(server.as_deref(), why, *lasted, *is_over));
         }
     }
 }

@@ -17,6 +17,7 @@ use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
+use super::outages::Outages;
 use super::path::{After, Overdue, PathReaper, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
@@ -28,7 +29,7 @@ use super::table::Table;
 use super::wake_together::WokenTasks;
 use crate::domain::clock::Moment;
 use crate::domain::state::DrainStage;
-use crate::lock::{Effects, Env, Machine, Rank};
+use crate::lock::{Effects, Env, Later, Machine, Rank};
 use crate::observe;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(super) reaper: Arc<PathReaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
+    pub(super) outages: Outages,
     pub(crate) idle: IdleLeases,
     pub(super) in_use_answers: InUseAnswers,
     /// Finds the machine of a token that may be in the server's queue, and so in a message.
@@ -91,6 +93,7 @@ impl Core {
             reaper,
             released: Mutex::default(),
             search: Mutex::default(),
+            outages: Outages::default(),
             idle: IdleLeases::default(),
             in_use_answers: InUseAnswers::default(),
             index: Mutex::default(),
@@ -250,8 +253,13 @@ impl Core {
     pub(super) fn note(&self, id: &LockId, work: &mut Work) {
         let Work { notices, effects, .. } = work;
         // Most steps have none.
-        if !effects.later.is_empty() {
-            notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
+        for later in effects.later.drain(..) {
+            match later {
+                Later::Missed(demand, fault) => {
+                    self.note_missed(&self.places.of(&id.main), demand, fault, notices);
+                }
+                later => notices.push_back(Notice::of(id, later)),
+            }
         }
     }
 

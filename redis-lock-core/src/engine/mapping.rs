@@ -48,6 +48,7 @@ impl Core {
             let is_here = |main: &str| self.places.of(main).id == place.id;
             place.path.traffic().give_up_moved(is_here, &mut results);
         }
+        self.note_places(work);
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {

@@ -27,6 +27,8 @@ mod lock_id;
 mod lock_order;
 mod mapping;
 mod notices;
+mod outage_lines;
+mod outages;
 mod outcomes;
 pub(crate) mod path;
 mod place_id;

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
 
 use super::lock_id::LockId;
+use super::outages::OutageLine;
 use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
 use super::runtime_notices::{RuntimeLists, STUCK};
@@ -55,12 +55,16 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),
-    Renewed(Arc<Hold>),
-    Missed(Arc<Demand>, Fault),
+    Renewed,
+    Missed {
+        demand: Arc<Demand>,
+        fault: Fault,
+        /// Whether it is the first one of this outage.
+        is_first: bool,
+    },
     Failed(String, Fault),
     Idle(IdleEvent),
-    /// The server can't be reached; it is tried again after the pause.
-    Unreachable(Fault, Duration),
+    Outage(OutageLine),
 }
 
 impl Notice {
@@ -90,8 +94,10 @@ impl Notice {
             Later::Contended(demand, holder) => {
                 Self::observe(Observation::Contended(demand, holder))
             }
-            Later::Renewed(hold) => Self::observe(Observation::Renewed(hold)),
-            Later::Missed(demand, fault) => Self::observe(Observation::Missed(demand, fault)),
+            Later::Renewed => Self::observe(Observation::Renewed),
+            Later::Missed(demand, fault) => {
+                Self::observe(Observation::Missed { demand, fault, is_first: true })
+            }
             Later::Fault(demand, fault) => {
                 Self::observe(Observation::Failed(demand.key().to_string(), fault))
             }

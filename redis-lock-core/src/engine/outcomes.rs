@@ -61,6 +61,7 @@ impl Core {
 
     fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
         let is_unknown = matches!(outcome, Outcome::Unknown(_));
+        self.note_outcome(&self.places.of(&id.main), &outcome, &mut work.notices);
         self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
         if is_unknown {
             self.places.of(&id.main).path.traffic().unknown_reported(number);

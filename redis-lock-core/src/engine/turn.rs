@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::notices::{Notice, Observation};
+use super::notices::Notice;
 use super::path::{ENGINE_READS_AFTER, Job, News, Reader, Results};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::reaper::Reaper;
@@ -105,6 +105,7 @@ impl Core {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
+                    self.note_connected(place.id, work);
                     if place.path.traffic().epoch() > Some(1) {
                         // Another server may be reached now.
                         self.look_soon();
@@ -114,10 +115,9 @@ impl Core {
                     self.send(work);
                     self.connected(place.id, work);
                 }
-                News::StillUnreachable => self.look_soon(),
-                News::Unreachable(fault, pause) => {
+                News::Unreachable(fault) => {
                     self.look_soon();
-                    work.notices.push_back(Notice::observe(Observation::Unreachable(fault, pause)));
+                    self.note_unreachable(place, &fault, work);
                 }
             }
         }

@@ -55,7 +55,7 @@ pub(crate) enum Later<W> {
     /// Another process has the lock, with this value at the key.
     Contended(Arc<Demand>, Option<String>),
     /// The lease of this hold was renewed.
-    Renewed(Arc<Hold>),
+    Renewed,
     /// A renewal was missed; the lease still runs. Once, until the next renewal.
     Missed(Arc<Demand>, Fault),
     /// A question about a lock failed.

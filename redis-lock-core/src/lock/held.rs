@@ -325,7 +325,7 @@ impl<W> Machine<W> {
         match open.about {
             About::Renew | About::Cut => {
                 if env.listening {
-                    out.later.push(Later::Renewed(Arc::clone(&held.hold)));
+                    out.later.push(Later::Renewed);
                 }
                 if planted!(RenewedFromAnswer) {
                     open.sent = env.now;

@@ -188,9 +188,13 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     );
 }
 
-pub(super) fn missed(key: &str, fault: &Fault) {
+pub(super) fn missed(key: &str, fault: &Fault, is_first: bool) {
     let why = fault.what.as_str();
-    say!(warn, [key, why], key, why, "a renewal was missed; the lease still runs");
+    if is_first {
+        say!(warn, [key, why], key, why, "a renewal was missed; the lease still runs");
+    } else {
+        say!(debug, [key, why], key, why, "a renewal was missed; the lease still runs");
+    }
 }
 
 pub(super) fn fault(key: &str, fault: &Fault) {

@@ -9,6 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::domain::error::in_words;
+
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.
 macro_rules! say_aside {
@@ -54,8 +56,14 @@ fn aside(say: impl FnOnce() + Send + 'static) {
     }
 }
 
-pub(crate) fn connected(version: &str, warnings: &[String]) {
-    say_aside!(debug, DEBUG, [version] [], version, "connected to the lock server");
+/// A connection was made. Only the first of several that find the same is worth more than a line
+/// for debugging.
+pub(crate) fn connected(version: &str, warnings: &[String], is_first: bool) {
+    if !is_first {
+        say_aside!(debug, DEBUG, [version] [], version, "connected to the lock server again");
+        return;
+    }
+    say_aside!(info, INFO, [version] [], version, "connected to the lock server");
     for warning in warnings {
         say_aside!(warn, WARN, [version, warning] [], version, "{warning}");
     }
@@ -72,12 +80,23 @@ pub(crate) fn scripting_changed(allowed: bool) {
     let _ = allowed;
 }
 
-/// To be called where a subscriber may block.
-pub(crate) fn unreachable(why: &str, pause: Duration) {
+/// A server began to fail, still fails, or works again. To be called where a subscriber may block.
+pub(crate) fn outage(server: Option<&str>, why: &str, lasted: Duration, is_over: bool) {
+    let time = in_words(lasted);
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", ?pause, "{why}; trying again");
+    match (is_over, lasted) {
+        (true, _) => {
+            tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time} in which it failed: {why}");
+        }
+        (false, Duration::ZERO) => {
+            tracing::warn!(target: "redis_locks", server, "{why}; trying again");
+        }
+        (false, _) => {
+            tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; trying again, for {time} by now");
+        }
+    }
     #[cfg(not(feature = "tracing"))]
-    let _ = (why, pause);
+    let _ = (server, why, time, is_over);
 }
 
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
@@ -95,10 +114,6 @@ pub(crate) fn bug(what: &'static str) {
     say_aside!(error, ERROR, [] [], "{what}");
     #[cfg(not(feature = "tracing"))]
     let _ = what;
-}
-
-pub(crate) fn silent(waited: Duration) {
-    say_aside!(warn, WARN, [][waited], ?waited, "the lock server fell silent; connecting again");
 }
 
 pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {

@@ -168,12 +168,15 @@ pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audien
     audience.tell(|| events::contended(demand, label.as_deref(), false));
 }
 
-/// A renewal was confirmed or missed.
-pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>, audience: &Audience) {
-    numbers::renewed(outcome.is_ok());
-    if let Err(fault) = outcome {
-        audience.tell(|| events::missed(key, fault));
-    }
+/// A renewal was confirmed.
+pub(crate) fn renewed() {
+    numbers::renewed(true);
+}
+
+/// A renewal was missed; whether it is the first one in an outage of the server.
+pub(crate) fn missed(key: &str, fault: &Fault, is_first: bool, audience: &Audience) {
+    numbers::renewed(false);
+    audience.tell(|| events::missed(key, fault, is_first));
 }
 
 /// Something happened to a lease that lingers, or that was asked for because it may.

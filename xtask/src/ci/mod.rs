@@ -42,13 +42,14 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 6] = [
+const LONG_STEPS: [(&str, Work); 7] = [
     ("frameworks", frameworks),
     ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
     ("apps", apps),
     ("plain-tests", test::plain),
+    ("slow-tests", test::slow),
 ];
 
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the

@@ -89,10 +89,8 @@ pub(crate) enum Job {
 pub(crate) enum News {
     /// A connection was made.
     Up,
-    /// The server can't be reached. The next try follows after the pause.
-    Unreachable(Fault, Duration),
-    /// Another try failed, for the same reason.
-    StillUnreachable,
+    /// The server can't be reached, or is silent. It is tried again.
+    Unreachable(Fault),
 }
 
 /// The results of driving a path.

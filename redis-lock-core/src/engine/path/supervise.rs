@@ -98,9 +98,10 @@ impl Traffic {
         let silence = now.since(up.received.max(since));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
         if silence >= self.time_limit || planted!(LimitCloses) && is_twice_late {
-            crate::observe::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
-            self.end(&Fault::new(FaultClass::Unknown, what), results);
+            let fault = Fault::new(FaultClass::Unknown, what);
+            self.end(&fault, results);
+            results.news.push(News::Unreachable(fault));
             return;
         }
         let is_late = now.since(since) >= oldest.limit;
@@ -200,8 +201,6 @@ impl Traffic {
         let pause = self.jittered_pause();
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.retry_at = now.after(pause);
-        let is_known =
-            matches!(&self.connection, ConnectionState::Down(known) if known.what == fault.what);
         // From here on a release that fails waits in the reaper.
         self.connection = ConnectionState::Down(fault.clone());
         let waiting = std::mem::take(&mut self.waiting);
@@ -212,11 +211,7 @@ impl Traffic {
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
         }
-        results.news.push(if is_known {
-            News::StillUnreachable
-        } else {
-            News::Unreachable(fault, pause)
-        });
+        results.news.push(News::Unreachable(fault));
     }
 
     /// Reads the map again. Only for the unrouted place, where entries without a node wait. Returns

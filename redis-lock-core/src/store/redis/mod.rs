@@ -165,6 +165,8 @@ pub(crate) struct RedisConnector {
     cluster: Arc<ClusterMode>,
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
+    /// The version and the warnings that operators know.
+    told: Arc<Mutex<Option<(String, Vec<String>)>>>,
     /// The run id of the server for which `WATCH` was tested.
     watch_tested: Arc<Mutex<Option<String>>>,
 }
@@ -218,6 +220,7 @@ impl RedisConnector {
             channel: Channel::default(),
             cluster: Arc::default(),
             had_scripts: Arc::new(AtomicBool::new(true)),
+            told: Arc::default(),
             watch_tested: Arc::default(),
         }
     }
@@ -331,7 +334,12 @@ impl RedisConnector {
             found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);
         }
         found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
-        crate::observe::log::connected(&found.version, &found.warnings);
+        let seen = Some((found.version.clone(), found.warnings.clone()));
+        let before = std::mem::replace(
+            &mut *self.told.lock().unwrap_or_else(PoisonError::into_inner),
+            seen.clone(),
+        );
+        crate::observe::log::connected(&found.version, &found.warnings, before != seen);
         Ok(found)
     }
 
