@@ -32,7 +32,14 @@ impl Direct {
     /// One for each server that is installed.
     pub(super) fn each() -> Vec<Self> {
         let start = |binary| Self::start(Server::builder().binary(binary));
-        Self::binaries().map(start).collect()
+        // The oldest that can be had knows fewer commands and options.
+        Self::binaries().chain(ServerBinary::redis_5()).map(start).collect()
+    }
+
+    /// The same, but only of versions that can be used by users with few rights.
+    pub(super) fn each_with_users() -> impl Iterator<Item = Self> {
+        let has_users = |direct: &Self| direct.server.binary().version() >= (6, 0, 0);
+        Self::each().into_iter().filter(has_users)
     }
 
     pub(super) fn binaries() -> impl Iterator<Item = ServerBinary> {

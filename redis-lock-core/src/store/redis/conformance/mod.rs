@@ -106,9 +106,13 @@ impl Bench {
                 continue;
             }
             if let ModelStep::Refuse { trouble: next } = step {
-                // Before version 7 the scripts on a replica see expired keys.
-                let old = self.direct.server.binary().version().0 < 7;
-                trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
+                trouble = match self.direct.server.binary().version() {
+                    // No script is refused for want of replicas.
+                    version if version < (6, 2, 0) => None,
+                    // The scripts on a replica see expired keys.
+                    (6, ..) => next.and(Some(Trouble::NoReplicas)),
+                    _ => *next,
+                };
                 self.refuse(trouble);
                 continue;
             }
@@ -271,8 +275,9 @@ impl Bench {
 
 fn benches(actors: &'static [Actor]) -> Vec<Bench> {
     let mut benches = Vec::new();
-    let deletes = [Delete::Script, Delete::DelIfEq, Delete::Script];
-    let servers = [Some(ServerBinary::any()), ServerBinary::valkey(9), redis_6()];
+    let deletes = [Delete::Script, Delete::DelIfEq, Delete::Script, Delete::Script];
+    let servers =
+        [Some(ServerBinary::any()), ServerBinary::valkey(9), redis_6(), ServerBinary::redis_5()];
     for (binary, delete) in servers.into_iter().zip(deletes) {
         match binary.map(|binary| Bench::new(binary, delete, actors)) {
             Some(Some(bench)) => benches.push(bench),

@@ -181,7 +181,12 @@ local function ask_to_hand_over(lock, channel)
   if not holder or not is_ours(holder) then return end
   local marked = string.sub(holder, -1) == '+'
   if marked and not may_be_idle(holder) then return end
-  if not marked then redis.pcall('SET', lock, holder .. '+', 'KEEPTTL') end
+  if not marked then
+    -- Servers before Redis 6.0 know no KEEPTTL.
+    local left = redis.call('PTTL', lock)
+    if left < 0 then redis.pcall('SET', lock, holder .. '+')
+    else redis.pcall('SET', lock, holder .. '+', 'PX', decimal(math.max(left, 1))) end
+  end
   local base = string.match(channel, '^(.*~m:)')
   local manager = manager_of(holder)
   if base and manager then publish(base .. manager, 'w ' .. lock) end

@@ -30,9 +30,9 @@ local added = write(queue, waiters, '', true, 'HSET', waiters, unpack(fields))
 if not added then return {} end
 local odd, strays = {}, {}
 if added > 0 or not in_step then
-  local tickets = redis.call('ZMSCORE', queue, unpack(tokens))
   for i, token in ipairs(tokens) do
-    if not tickets[i] then odd[#odd + 1], strays[#strays + 1] = i, token end
+    -- Servers before Redis 6.2 know no ZMSCORE.
+    if not redis.call('ZSCORE', queue, token) then odd[#odd + 1], strays[#strays + 1] = i, token end
   end
   if #strays > 0 then redis.call('HDEL', waiters, unpack(strays)) end
 end

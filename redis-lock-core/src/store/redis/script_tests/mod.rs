@@ -179,6 +179,10 @@ fn a_server_that_may_not_write_says_so_and_not_that_a_lock_is_busy() {
             let other = if kind == Kind::Read { Kind::Write } else { limit };
             assert!(is_held(&direct.ask(limit, acquire(1, false)).unwrap()));
             for (break_it, mend_it, code) in ways {
+                // Before Redis 6.2 no script is refused for want of replicas.
+                if code == "NOREPLICAS" && direct.server.binary().version() < (6, 2, 0) {
+                    continue;
+                }
                 direct.server.run::<()>(break_it);
                 for patient in [true, false] {
                     let fault = direct.ask(other, acquire(2, patient)).unwrap_err();
@@ -366,7 +370,7 @@ fn values_of_others_at_side_keys_are_met_before_anything_is_written() {
 
 #[test]
 fn no_side_key_stays_without_an_end_when_a_right_is_missing() {
-    for mut direct in Direct::each() {
+    for mut direct in Direct::each_with_users() {
         for denied in ["hset", "pexpire"] {
             direct.server.run::<()>("FLUSHALL");
             assert!(is_held(&direct.ask(Kind::Mutex, acquire(1, false)).unwrap()));
@@ -435,7 +439,7 @@ fn documented_rights() -> Vec<String> {
 
 #[test]
 fn the_documented_rights_are_all_that_is_needed_and_each_of_them_is() {
-    for mut direct in Direct::each() {
+    for mut direct in Direct::each_with_users() {
         let [few, all] = &documented_rights()[..] else { panic!() };
         for (rights, kinds) in [(few, &KINDS[..1]), (all, &KINDS[..])] {
             direct.server.run::<()>("FLUSHALL");

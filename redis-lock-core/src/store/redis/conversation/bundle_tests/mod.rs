@@ -204,7 +204,7 @@ fn names_that_are_long_go_in_several_calls() {
 
 #[test]
 fn whoever_may_not_read_many_keys_renews_each_by_itself() {
-    for mut direct in Direct::each() {
+    for mut direct in Direct::each_with_users() {
         hold(&direct, 0..10, 5_000);
         direct.become_user("~lock:* +@all -mget");
         let mut talk = Talk::new();
