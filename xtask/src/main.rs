@@ -44,8 +44,9 @@ cargo xtask <command>
   outages [--reshard S] [--kill S] [--server redis|valkey]
                                what locks on a cluster of 3 + 3 cost while its slots move for S
                                seconds, and while its primaries are killed
-  servers [version …]          every public call on each server that can be had, in each setting;
-                               the table of docs/PROTOCOL.md
+  servers [--write] [version …]
+                               every public call on each server that can be had, in each setting;
+                               compares, or writes, the table of docs/PROTOCOL.md
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench

@@ -14,12 +14,12 @@ use anyhow::{Context, Result, bail};
 
 use self::beside::Beside;
 use crate::cargo::{cargo, must_succeed};
-use crate::{cases, floors, links, shape, test};
+use crate::{cases, floors, links, servers, shape, test};
 
 type Work = fn() -> Result<()>;
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [(&str, Work); 11] = [
+const STEPS: [(&str, Work); 12] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -31,6 +31,7 @@ const STEPS: [(&str, Work); 11] = [
     ("oldest-compiler", compilers::oldest),
     ("features", features::check),
     ("tests", || test::run(&[])),
+    ("servers", || servers::run(&["5.0", "6.2", "9"].map(str::to_owned))),
 ];
 
 /// Of these, what builds in a folder of its own. It runs beside what comes before the tests: most of that

@@ -2,55 +2,69 @@
 
 mod calls;
 mod settings;
+mod table;
 
-use std::fmt::Write;
+use std::fs;
+use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use testbed::ServerBinary;
 
-use calls::{Call, Told};
+use crate::cargo::root;
+use calls::{CALLS, Call, HELD_WHILE_FULL, Told};
 use settings::{Setting, Started};
+use table::Table;
 
-/// A server as PROTOCOL.md names it, and where it comes from.
-struct Version {
-    name: &'static str,
-    binary: fn() -> Option<ServerBinary>,
-}
+const DOCUMENT: &str = "docs/PROTOCOL.md";
 
-const VERSIONS: [Version; 5] = [
-    Version { name: "Redis 5.0", binary: ServerBinary::redis_5 },
-    Version { name: "Redis 6.0", binary: ServerBinary::redis_6_0 },
-    Version { name: "Redis 6.2", binary: ServerBinary::redis_6 },
-    Version { name: "this machine's", binary: || Some(ServerBinary::any()) },
-    Version { name: "Valkey 9", binary: || ServerBinary::valkey(9) },
+/// The servers, by the versions that they are asked for.
+const SERVERS: [(&str, fn() -> Option<ServerBinary>); 5] = [
+    ("5.0", ServerBinary::redis_5),
+    ("6.0", ServerBinary::redis_6_0),
+    ("6.2", ServerBinary::redis_6),
+    ("here", || Some(ServerBinary::any())),
+    ("9", || ServerBinary::valkey(9)),
 ];
 
-/// Prints a table of versions and settings; fails when a call fails that is not refused by name.
-pub(crate) fn run(wanted: &[String]) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut table = heading();
-    let mut failures = Vec::new();
-    for version in VERSIONS {
-        if !wanted.is_empty() && !wanted.iter().any(|it| version.name.ends_with(it.as_str())) {
+/// `[--write] [version …]`. Fails when a call fails that is not refused by name, and when the outcome is
+/// not what the document says; `--write` writes it there.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let (options, wanted): (Vec<_>, Vec<_>) =
+        arguments.iter().map(String::as_str).partition(|it| it.starts_with("--"));
+    let path = root().join(DOCUMENT);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let (documented, writes) = (Table::of(&text)?, options.contains(&"--write"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for (version, find) in SERVERS {
+        if !wanted.is_empty() && !wanted.contains(&version) {
             continue;
         }
-        let Some(binary) = (version.binary)() else {
-            let _ = writeln!(table, "| {} | could not be had: untested |", version.name);
-            continue;
-        };
-        eprintln!("{binary}");
-        let _ = write!(table, "| {binary} |");
+        let Some(binary) = find() else { bail!("the server {version} can't be had") };
+        let name = name(&binary);
+        let mut row = format!("| {name} |");
         for setting in Setting::ALL {
             let cell = runtime.block_on(try_all(&binary, setting, &mut failures));
-            let _ = write!(table, " {cell} |");
+            row = format!("{row} {cell} |");
         }
-        table.push('\n');
+        println!("{row}");
+        if let Some(other) = documented.row(&name).filter(|other| *other != row && !writes) {
+            failures.push(format!("{DOCUMENT} says {other}"));
+        }
+        rows.push(row);
     }
-    println!("{table}");
+    if writes && wanted.is_empty() && failures.is_empty() {
+        fs::write(&path, documented.with(&heading(), &rows))?;
+    }
     match failures.is_empty() {
         true => Ok(()),
-        false => bail!("{} calls failed:\n{}", failures.len(), failures.join("\n")),
+        false => bail!("{} failures:\n{}", failures.len(), failures.join("\n")),
     }
+}
+
+fn name(binary: &ServerBinary) -> String {
+    let (major, minor, patch) = binary.version();
+    format!("{:?} {major}.{minor}.{patch}", binary.flavor())
 }
 
 fn heading() -> String {
@@ -64,27 +78,43 @@ async fn try_all(
     setting: Setting,
     failures: &mut Vec<String>,
 ) -> &'static str {
-    let Some(started) = Started::new(binary, setting) else { return "not on this version" };
-    let (mut refused, mut failed) = (0, 0);
-    for call in Call::ALL.into_iter().filter(|call| is_tried(*call, setting)) {
-        match call.run(&started).await {
-            Told::Works => {}
-            Told::Refused => refused += 1,
-            Told::Failed(what) => {
-                failed += 1;
-                failures.push(format!("{binary}, {}: {call:?}: {what}", setting.name()));
+    let Some(started) = Started::new(binary, setting) else { return "not known there" };
+    let started = Arc::new(started);
+    if setting.is_full() {
+        return match HELD_WHILE_FULL.run(started).await {
+            Told::Works => "kept",
+            // What the document says of servers that queue nothing for a transaction then.
+            Told::Failed(what) if !setting.has_scripts() && what.contains("its lease ended") => {
+                "until their leases end"
             }
+            told => failed(&name(binary), setting, &HELD_WHILE_FULL, told, failures),
+        };
+    }
+    let run = |call: &'static Call| (call, tokio::spawn(call.run(Arc::clone(&started))));
+    let running: Vec<_> = CALLS.iter().map(run).collect();
+    let mut outcome = if setting.has_scripts() { "all" } else { "mutexes" };
+    for (call, running) in running {
+        match running.await.unwrap_or_else(|error| Told::Failed(error.to_string())) {
+            Told::Works if setting.has_scripts() || !call.needs_scripts => {}
+            Told::Refused if call.needs_scripts && !setting.has_scripts() => {}
+            told => outcome = failed(&name(binary), setting, call, told, failures),
         }
     }
-    match (failed, refused) {
-        (0, 0) => "all",
-        (0, _) => "mutexes",
-        _ => "FAILS",
-    }
+    outcome
 }
 
-/// A full server grants nothing; what counts there is what is held already.
-fn is_tried(call: Call, setting: Setting) -> bool {
-    let is_full = matches!(setting, Setting::Full | Setting::FullWithoutScripts);
-    is_full == (call == Call::HeldWhileFull)
+fn failed(
+    server: &str,
+    setting: Setting,
+    call: &Call,
+    told: Told,
+    failures: &mut Vec<String>,
+) -> &'static str {
+    let what = match told {
+        Told::Works => "it works, and should be refused".to_owned(),
+        Told::Refused => "it is refused".to_owned(),
+        Told::Failed(what) => what,
+    };
+    failures.push(format!("{server}, {}: {}: {what}", setting.name(), call.name));
+    "FAILS"
 }

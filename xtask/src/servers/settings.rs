@@ -38,10 +38,18 @@ impl Setting {
             Self::Denied => "denied by ACL",
             Self::Renamed => "EVAL renamed",
             Self::Never => "`Scripting::Never`",
-            Self::Full => "full",
-            Self::FullWithoutScripts => "full, never",
+            Self::Full => "held locks when full",
+            Self::FullWithoutScripts => "the same, `Never`",
             Self::Replicated => "`replicas(1)`",
         }
+    }
+
+    pub(super) fn has_scripts(self) -> bool {
+        matches!(self, Self::Scripts | Self::Full | Self::Replicated)
+    }
+
+    pub(super) fn is_full(self) -> bool {
+        matches!(self, Self::Full | Self::FullWithoutScripts)
     }
 }
 
