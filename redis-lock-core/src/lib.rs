@@ -29,8 +29,8 @@ pub use domain::error::{BackendError, BackendErrorKind, LockError, NotReplicated
 pub use domain::key::LockKey;
 pub use domain::state::{Drained, LockState, LossReason};
 pub use domain::status::{
-    Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status, Topology,
-    Waiting,
+    Done, Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status,
+    Topology, Waiting,
 };
 pub use domain::token::Token;
 pub use domain::wait::Wait;

@@ -8,6 +8,7 @@ mod all;
 mod fences;
 mod holding;
 mod margin;
+mod once;
 mod other_node;
 mod permits;
 mod read_write;

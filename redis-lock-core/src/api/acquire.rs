@@ -88,7 +88,8 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
         options.margin = settings.margin;
     }
     // The default concerns those locks that can linger.
-    if options.linger.is_none() && options.ttl.is_some() && kind.is_pooled() {
+    let may_linger = options.ttl.is_some() && options.once.is_none() && kind.is_pooled();
+    if options.linger.is_none() && may_linger {
         options.linger = settings.linger;
     }
     if settings.scripting == Scripting::Never && kind != Kind::Mutex {

@@ -33,7 +33,8 @@ impl Request {
     /// Waits until it has the lock, as long as [`wait`](Self::wait) allows, and gives the guard.
     ///
     /// # Errors
-    /// [`Busy`](LockError::Busy) when the wait ran out; [`Crowded`](LockError::Crowded) when too many
+    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when
+    /// what is to be done [`once`](Self::once) was done; [`Crowded`](LockError::Crowded) when too many
     /// calls wait; [`Backend`](LockError::Backend) when the server failed;
     /// [`Reentrant`](LockError::Reentrant) when the body around the call holds the key already (a guard
     /// of `acquire` is waited for, since another task may release it); [`Shutdown`](LockError::Shutdown).
@@ -52,7 +53,7 @@ impl Request {
     /// One attempt: `None` when another holder has the lock.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), without `Busy`.
+    /// As [`acquire`](Self::acquire), without `Busy`; [`Done`](LockError::Done) is an error here as well.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -131,8 +132,45 @@ impl Request {
     where
         F: RunBody<T>,
     {
+        self.remembers_nothing("run")?;
         let guard = self.acquire().await?;
         scope::run(guard, body).await
+    }
+
+    /// [`run`](Self::run) for a body that may fail: with [`once`](Self::once), its `Ok` is remembered, and
+    /// its `Err` gives the lock back.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let number: i32 =
+    ///     locks.mutex("sum").try_run(async |_| Ok::<_, Box<dyn Error>>("4".parse()?)).await?;
+    /// assert_eq!(number, 4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and those of the body. When its success can't be remembered because the
+    /// server does not answer, its value comes back nevertheless, and a warning is emitted.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run). What the body has returned by then is remembered.
+    pub async fn try_run<T, E, F>(self, body: F) -> Result<T, E>
+    where
+        F: RunBody<Result<T, E>>,
+        E: From<LockError>,
+    {
+        let guard = self.acquire().await?;
+        scope::try_run(guard, body).await
+    }
+
+    /// Refuses what can't see whether its body has succeeded.
+    fn remembers_nothing(&self, other: &'static str) -> Result<(), LockError> {
+        let advice = "it can't see whether its body has succeeded, use try_run";
+        let refused = self.options.once.map(|_| ConfigError::OnceWith { other, advice }.into());
+        refused.map_or(Ok(()), Err)
     }
 
     /// Leader election: of all processes that call this under one key, one at a time runs `body`. The
@@ -179,12 +217,13 @@ impl Request {
     where
         F: LeadBody<T>,
     {
+        self.remembers_nothing("lead")?;
         self.options.leads();
         loop {
             match self.clone().acquire().await {
                 // Why it was lost has been reported by an event and a metric already.
                 Ok(guard) => match scope::lead(guard, &mut body).await {
-                    Led::Deposed(_) => {}
+                    Led::Deposed => {}
                     Led::Ended(outcome) => return outcome,
                 },
                 Err(error) if error.is_busy() || !error.is_retryable() => return Err(error),
@@ -224,7 +263,21 @@ impl Request {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn blocking_run<T>(self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
+        self.remembers_nothing("blocking_run")?;
         let guard = self.blocking_acquire()?;
         scope::blocking_run(guard, body)
+    }
+
+    /// [`try_run`](Self::try_run) for code without an async runtime. The body runs to its end; when the
+    /// lock was lost meanwhile, its success is replaced by [`Lost`](LockError::Lost).
+    ///
+    /// # Errors
+    /// As [`try_run`](Self::try_run).
+    pub fn blocking_try_run<T, E: From<LockError>>(
+        self,
+        body: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let guard = self.blocking_acquire()?;
+        scope::blocking_try_run(guard, body)
     }
 }

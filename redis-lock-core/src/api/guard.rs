@@ -275,8 +275,39 @@ impl Guard {
         // The outer hold may have been lost before, which has to be reported. If it ends from here
         // on, that does no harm.
         let ended = self.joined.as_ref().and_then(|_| self.loss());
-        let outcome = self.released().await;
+        let outcome = self.released(false).await;
         ended.map_or(outcome, Err)
+    }
+
+    /// Says that what the lock was asked for by [`once`](crate::Request::once) was done: until the end of
+    /// the period nobody does it again. After a period that is over already, it just gives the lock back.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock was not ours any more, so that others may do it again.
+    /// [`Backend`](LockError::Backend) when the server did not confirm it within the command timeout; the
+    /// engine goes on trying until the lease has ended. [`InvalidConfig`](LockError::InvalidConfig) for a
+    /// lock without `once`, which is released.
+    ///
+    /// # Cancel safety
+    /// It goes on in the background.
+    pub async fn complete(self) -> Result<(), LockError> {
+        if !self.completes() {
+            return Err(ConfigError::CompleteWithoutOnce.into());
+        }
+        self.released(true).await
+    }
+
+    /// [`complete`](Self::complete) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub fn blocking_complete(self) -> Result<(), LockError> {
+        block_on(self.complete())
+    }
+
+    /// Whether success under it is remembered.
+    pub(crate) fn completes(&self) -> bool {
+        self.joined.is_none() && self.hold.demand.terms.once.is_some()
     }
 
     /// Releases the lock without waiting, like dropping the guard.
@@ -348,10 +379,10 @@ impl Guard {
         block_on(self.release())
     }
 
-    /// [`release`](Self::release) where others still refer to the guard.
-    pub(crate) async fn released(&self) -> Result<(), LockError> {
+    /// [`release`](Self::release), or [`complete`](Self::complete), where others still refer to the guard.
+    pub(crate) async fn released(&self, completes: bool) -> Result<(), LockError> {
         let mut answer = None;
-        let known = self.give_back(|| {
+        let known = self.give_back(completes, || {
             let (confirm, confirmed) = once();
             answer = Some(confirmed);
             Some(confirm)
@@ -366,15 +397,16 @@ impl Guard {
         lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)))
     }
 
-    /// Releases the lock. Returns the outcome where it is known at once; else it is reported to what
+    /// Releases the lock, or completes it. Returns the outcome where it is known at once; else it is reported to what
     /// `confirm` makes.
     pub(crate) fn give_back(
         &self,
+        completes: bool,
         confirm: impl FnOnce() -> Option<Confirm>,
     ) -> Option<Result<(), LockError>> {
         match &self.joined {
-            Some(joined) => joined.guard.give_back(confirm),
-            None => self.locks.link().release(&self.id, &self.hold, confirm),
+            Some(joined) => joined.guard.give_back(completes, confirm),
+            None => self.locks.link().release(&self.id, &self.hold, completes, confirm),
         }
     }
 
@@ -413,7 +445,7 @@ impl Joined {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.joined.is_some() || !self.hold.is_released() {
-            let _ = self.give_back(|| None);
+            let _ = self.give_back(false, || None);
         }
     }
 }

@@ -112,6 +112,7 @@ impl Locks {
     /// dropped. A blocking body runs on without the lock. The next fencing number is larger, so a store
     /// that compares numbers refuses what such a body still writes.
     ///
+    /// It also ends that something was [done once](crate::Request::once), or that `min_hold` keeps a lock.
     /// All holders that the call finds lose the lock: a mutex, a writer, all readers, all permits, a hold
     /// that never expires, and a lock of a client in another language, whose key is deleted. A holder
     /// that acquires it later keeps it. Data of other types are never touched.
@@ -143,7 +144,7 @@ impl Locks {
         key.check()?;
         let names = self.names_of(&key);
         let seen = self.server_view(&names).await?;
-        if seen.holders.is_empty() {
+        if seen.holders.is_empty() && seen.done.is_none() {
             return match seen.kind {
                 LockKind::Foreign => Err(self.failed(Some(key.as_str()), &not_a_lock())),
                 _ => Ok(false),
@@ -315,7 +316,9 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     waiters.extend(elsewhere.flatten());
     // The answer to a look contains the description of the server.
     let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
-    Status { key: key.to_owned(), kind: server_view.kind, holders, waiters, server }
+    let (key, kind, done) = (key.to_owned(), server_view.kind, server_view.done);
+    let kept_until = holders.first().and_then(|holder| holder.kept_until);
+    Status { key, kind, holders, done, kept_until, waiters, server }
 }
 
 /// The reason in the form in which it is stored. It must not be empty, because that means that

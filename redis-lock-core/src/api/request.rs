@@ -18,6 +18,7 @@ use crate::{Locks, Wait};
 /// | an error instead of a long wait | [`wait`](Self::wait), [`no_wait`](Self::no_wait) |
 /// | another process to go on soon after a crash | a short [`ttl`](Self::ttl) |
 /// | a job that hangs to lose its lock | [`max_hold`](Self::max_hold) |
+/// | a job to succeed once, whoever runs it | [`once`](Self::once) |
 /// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
 /// | late writes to be refused | [`fenced`](Self::fenced) |
 /// | calls without a round trip | [`linger`](Self::linger) |
@@ -120,6 +121,30 @@ impl Request {
     /// find the lock busy although the job was quick.
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = Some(least);
+        self
+    }
+
+    /// Remembers success: when what the lock is for was done, that stays known until `period` after the
+    /// acquisition, and other calls with `once` get [`LockError::Done`](crate::LockError::Done), also those
+    /// that wait. A failure gives the lock back, so that another call can try at once.
+    ///
+    /// Success is the `Ok` of [`try_run`](Self::try_run), or [`Guard::complete`](crate::Guard::complete). A
+    /// holder that dies has not succeeded. A mutex only; it does not linger.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # use std::time::Duration;
+    /// # use redis_locks::LockError;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let nightly = locks.mutex("nightly:2026-11-26").once(Duration::from_secs(24 * 60 * 60));
+    /// nightly.clone().try_run(async |_| Ok::<_, LockError>(())).await?;
+    /// let again = nightly.try_run(async |_| Ok::<_, LockError>(())).await;
+    /// assert!(matches!(again, Err(LockError::Done { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn once(mut self, period: Duration) -> Self {
+        self.options.once = Some(period);
         self
     }
 

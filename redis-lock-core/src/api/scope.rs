@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::api::nesting;
+use crate::observe;
 use crate::{Guard, LockError, LossReason};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
@@ -112,15 +113,24 @@ impl BodyLock {
         std::future::pending().await
     }
 
-    /// Releases the lock. `lost` is what was known when the body ended; the answer adds what the
-    /// server knew.
-    pub(crate) async fn released(&self, lost: Option<LockError>) -> Option<LockError> {
+    /// Releases the lock, or completes it when its body has succeeded. `lost` is what was known when the
+    /// body ended; the answer adds what the server knew.
+    pub(crate) async fn released(
+        &self,
+        lost: Option<LockError>,
+        succeeded: bool,
+    ) -> Option<LockError> {
         let guard = self.guard.get()?;
-        if self.in_background {
-            let _ = guard.give_back(|| None);
+        let completes = succeeded && lost.is_none() && guard.completes();
+        if self.in_background && !completes {
+            let _ = guard.give_back(false, || None);
             return lost;
         }
-        match guard.released().await {
+        let outcome = guard.released(completes).await;
+        if let (true, Err(error)) = (completes, &outcome) {
+            observe::not_completed(guard.key(), error);
+        }
+        match outcome {
             // A lease that ran out only now was good until the body's end. A key that is gone or
             // taken was so before.
             Err(LockError::Lost {
@@ -139,10 +149,28 @@ where
 {
     let held = BodyLock::default();
     let body = body(held.guard.get_or_init(|| guard));
-    match watched(&held, body).await {
-        Led::Deposed(error) => Err(error),
-        Led::Ended(outcome) => outcome,
-    }
+    let (value, lost) = watched(&held, body, |_| false).await?;
+    lost.map_or(Ok(value), Err)
+}
+
+/// The same for a body that may fail.
+pub(crate) async fn try_run<T, E, F>(guard: Guard, body: F) -> Result<T, E>
+where
+    F: AsyncFnOnce(&Guard) -> Result<T, E>,
+    E: From<LockError>,
+{
+    let held = BodyLock::default();
+    let body = body(held.guard.get_or_init(|| guard));
+    let (value, lost) = watched(&held, body, Result::is_ok).await?;
+    held_to_end(value, lost)
+}
+
+/// What a body that may fail has returned: its success counts only if the lock was held until then.
+fn held_to_end<T, E: From<LockError>>(
+    value: Result<T, E>,
+    lost: Option<LockError>,
+) -> Result<T, E> {
+    value.and_then(|value| lost.map_or(Ok(value), |lost| Err(lost.into())))
 }
 
 /// Runs a leader's body under `guard` and releases it.
@@ -152,18 +180,27 @@ where
 {
     let held = BodyLock::default();
     let body = body(held.guard.get_or_init(|| guard));
-    watched(&held, body).await
+    match watched(&held, body, |_| false).await {
+        Ok((value, lost)) => Led::Ended(lost.map_or(Ok(value), Err)),
+        Err(_) => Led::Deposed,
+    }
 }
 
 /// How the body of a leader ended.
 pub(crate) enum Led<T> {
     /// It was dropped, because the lock was lost.
-    Deposed(LockError),
+    Deposed,
     /// By itself, and then the lock was released.
     Ended(Result<T, LockError>),
 }
 
-async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
+/// The body's value, and how the lock was lost if it was lost by then. Fails when the body was dropped
+/// because of that.
+async fn watched<F: Future>(
+    held: &BodyLock,
+    body: F,
+    has_succeeded: fn(&F::Output) -> bool,
+) -> Result<(F::Output, Option<LockError>), LockError> {
     let mut body = pin!(Some(body));
     // Dropped before the body, when the call is cancelled.
     let mut leaving = LeavingBody(Some(held));
@@ -171,11 +208,9 @@ async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
     let lost = held.loss();
     held.within(|| body.set(None));
     leaving.0 = None;
-    let lost = held.released(lost).await;
-    match ended {
-        Err(error) => Led::Deposed(error),
-        Ok(value) => Led::Ended(lost.map_or(Ok(value), Err)),
-    }
+    let succeeded = ended.as_ref().is_ok_and(has_succeeded);
+    let lost = held.released(lost, succeeded).await;
+    ended.map(|value| (value, lost))
 }
 
 /// Has a body that has not ended dropped under its lock.
@@ -194,9 +229,27 @@ pub(crate) fn blocking_run<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
 ) -> Result<T, LockError> {
+    let (value, lost) = blocking_watched(guard, body, |_| false);
+    lost.map_or(Ok(value), Err)
+}
+
+/// The same for a body that may fail.
+pub(crate) fn blocking_try_run<T, E: From<LockError>>(
+    guard: Guard,
+    body: impl FnOnce(&Guard) -> Result<T, E>,
+) -> Result<T, E> {
+    let (value, lost) = blocking_watched(guard, body, Result::is_ok);
+    held_to_end(value, lost)
+}
+
+fn blocking_watched<T>(
+    guard: Guard,
+    body: impl FnOnce(&Guard) -> T,
+    has_succeeded: fn(&T) -> bool,
+) -> (T, Option<LockError>) {
     let held = BodyLock::default();
     let guard = held.guard.get_or_init(|| guard);
     let value = held.within(|| body(guard));
-    let lost = held.loss();
-    crate::api::blocking::block_on(held.released(lost)).map_or(Ok(value), Err)
+    let released = held.released(held.loss(), has_succeeded(&value));
+    (value, crate::api::blocking::block_on(released))
 }

@@ -170,6 +170,18 @@ pub enum ConfigError {
     /// `linger` was set for a lock that never expires.
     #[error("linger has no meaning for a lock that never expires; give it a ttl")]
     LingerWithoutTtl,
+    /// `once` was set together with something that it does not go with.
+    #[error("once does not go with {other}; {advice}")]
+    #[non_exhaustive]
+    OnceWith {
+        /// The other option, or what else it is.
+        other: &'static str,
+        /// What to write instead.
+        advice: &'static str,
+    },
+    /// `complete` on a lock that was not asked for by `once`.
+    #[error("only a lock that was asked for by `once` can be completed; release this one")]
+    CompleteWithoutOnce,
     /// `margin` was set for a lock that never expires.
     #[error("margin has no meaning for a lock that never expires; give it a ttl")]
     MarginWithoutTtl,

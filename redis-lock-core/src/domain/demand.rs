@@ -43,6 +43,7 @@ pub(crate) struct Options {
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    pub(crate) once: Option<Duration>,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
@@ -90,6 +91,7 @@ impl Options {
             renew: true,
             max_hold: None,
             min_hold: None,
+            once: None,
             fenced: false,
             fair: true,
             reentrant: false,
@@ -173,7 +175,23 @@ impl Options {
                 return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
         }
-        Ok(())
+        self.once.map_or(Ok(()), |period| self.check_once(period, kind))
+    }
+
+    fn check_once(&self, period: Duration, kind: Kind) -> Result<(), LockError> {
+        check_millis("once", period, "shorten it")?;
+        let (other, advice) = match self.min_hold {
+            _ if period.is_zero() => ("a period of zero", "leave it out"),
+            _ if kind != Kind::Mutex => ("a lock that is no mutex of one key", "use a mutex"),
+            _ if self.ttl.is_none() => ("never_expires", "give the lock a ttl"),
+            _ if self.reentrant => ("reentrant", "leave one of them out"),
+            _ if self.linger.is_some_and(|linger| !linger.is_zero()) => {
+                ("linger", "leave one of them out")
+            }
+            Some(least) if least > period => ("a min_hold that is longer", "shorten min_hold"),
+            _ => return Ok(()),
+        };
+        Err(ConfigError::OnceWith { other, advice }.into())
     }
 
     pub(crate) fn demand(
@@ -198,6 +216,7 @@ impl Options {
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,
+            once: self.once,
             fenced: self.fenced,
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),

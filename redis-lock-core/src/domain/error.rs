@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::domain::harmless::harmless;
+use crate::domain::timestamp::rfc3339;
 use crate::{ConfigError, Holder, LossReason};
 
 /// The most characters of an error's text that come from a server.
@@ -16,6 +17,7 @@ const MOST_TEXT: usize = 1_000;
 /// | Variant | What to do |
 /// |---|---|
 /// | [`Busy`](Self::Busy) | try later, skip, or answer 409 |
+/// | [`Done`](Self::Done) | nothing: another call has done it |
 /// | [`Crowded`](Self::Crowded) | too many wait already: try later, or answer 429 |
 /// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
 /// | [`Lost`](Self::Lost) | look at what was done before you do it again |
@@ -47,6 +49,17 @@ pub enum LockError {
         waited: Duration,
         /// Who held it when last seen.
         holder: Option<Box<Holder>>,
+    },
+    /// Another call has done what this one was to do, less than a [period](crate::Request::once) ago.
+    #[error("lock `{key}` was completed at {}{}; it is not to be done again before its period is over", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")))]
+    #[non_exhaustive]
+    Done {
+        /// The key that was asked for.
+        key: String,
+        /// Who did it: the label of the holder.
+        by: Option<String>,
+        /// When it was done, by the clock of the machine that did it.
+        at: SystemTime,
     },
     /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::Request::max_waiters)
     /// allows. Try later.
@@ -150,6 +163,7 @@ impl LockError {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Busy { key, .. }
+            | Self::Done { key, .. }
             | Self::Crowded { key, .. }
             | Self::Lost { key, .. }
             | Self::Reentrant { key, .. }
@@ -213,10 +227,13 @@ pub(crate) fn in_words(time: Duration) -> String {
 
 fn held_by(holder: Option<&Holder>) -> String {
     match holder {
-        Some(holder) => format!(
-            ", held by {}",
-            holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into)
-        ),
+        Some(holder) => {
+            let by = holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into);
+            match holder.kept_until {
+                Some(until) => format!(", kept until {} by min_hold of {by}", rfc3339(until)),
+                None => format!(", held by {by}"),
+            }
+        }
         None => String::new(),
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct LockTerms {
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
+    /// For how long after the acquisition it stays known that what the lock was held for was done.
+    pub(crate) once: Option<Duration>,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) repair_orphan: Option<Duration>,

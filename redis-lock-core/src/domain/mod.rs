@@ -14,12 +14,14 @@ pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod lock_terms;
+pub(crate) mod mark;
 pub(crate) mod names;
 pub(crate) mod once;
 #[cfg(test)]
 pub(crate) mod planted;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod timestamp;
 pub(crate) mod together;
 pub(crate) mod token;
 pub(crate) mod unsettled;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::Token;
+use crate::domain::env;
+use crate::domain::mark::{Mark, MarkKind};
 
 /// A lock as it stood when it was looked at: its holders and its waiters. Made by
 /// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
@@ -30,6 +32,10 @@ pub struct Status {
     pub kind: LockKind,
     /// Its holders: none when it is free, one for a mutex or a writer, several for readers and permits.
     pub holders: Vec<Holder>,
+    /// What was [done once](crate::Request::once) under it, while that stays known: nobody holds it then.
+    pub done: Option<Done>,
+    /// Until when [`min_hold`](crate::Request::min_hold) keeps it for a holder that has given it back.
+    pub kept_until: Option<SystemTime>,
     /// Its waiters, in the order in which they came. Each task of this process is one entry. All tasks
     /// of another process that wait for the same mutex are one entry, because they wait as one. Clients
     /// of other libraries, and waiters that did not queue, are not seen.
@@ -44,6 +50,18 @@ impl Status {
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
     }
+}
+
+/// That what a lock was asked for by [`once`](crate::Request::once) was done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Done {
+    /// Who did it, as in [`Holder::label`].
+    pub by: Option<String>,
+    /// When it was done, by the clock of the machine that did it.
+    pub at: SystemTime,
+    /// Until when that stays known.
+    pub until: SystemTime,
 }
 
 /// How a lock is held.
@@ -97,6 +115,8 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
+    /// Until when [`min_hold`](crate::Request::min_hold) keeps the lock, where it was given back already.
+    pub kept_until: Option<SystemTime>,
     /// Whether no body runs, and the lease only [lingers](crate::Request::linger).
     pub idle: Idle,
 }
@@ -117,7 +137,15 @@ impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
         let (label, since) = (token.label(), token.since());
         let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
-        Self { token, label, since, ttl, fence: None, idle }
+        Self { token, label, since, ttl, fence: None, kept_until: None, idle }
+    }
+
+    /// The holder that a value at the key of a mutex names: a token, or the mark of one.
+    pub(crate) fn of_value(value: &str, ttl: Option<Duration>) -> Self {
+        let Some(mark) = Mark::read(value) else { return Self::of(Token::from_wire(value), ttl) };
+        let kept = ttl.filter(|_| mark.kind == MarkKind::Kept);
+        let kept_until = kept.and_then(|left| env::wall().checked_add(left));
+        Self { kept_until, ..Self::of(mark.token, ttl) }
     }
 }
 

@@ -52,7 +52,7 @@ impl Core {
     fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
         self.step(id, work, |machine, env, out| match hold.demand.adopts {
             Some(_) => drop(machine.detach(hold, env, out)),
-            None => drop(machine.release(hold, || None, env, out)),
+            None => drop(machine.release(hold, false, || None, env, out)),
         });
     }
 

@@ -138,12 +138,13 @@ impl Link {
         self.thread.get_or_init(|| spawn(&self.core));
     }
 
-    /// Releases a hold whose guard was dropped. Returns the outcome where it is known at once; else
+    /// Releases a hold whose guard was dropped, or completes it. Returns the outcome where it is known at once; else
     /// it is reported to what `confirm` makes.
     pub(crate) fn release(
         &self,
         id: &LockId,
         hold: &Arc<Hold>,
+        completes: bool,
         confirm: impl FnOnce() -> Option<Confirm>,
     ) -> Option<Result<(), LockError>> {
         if self.core.is_forked() {
@@ -152,7 +153,7 @@ impl Link {
         let mut outcome = None;
         self.core.act(|work| {
             self.core.give_back(id, work, |machine, env, out| {
-                outcome = Some(machine.release(hold, confirm, env, out));
+                outcome = Some(machine.release(hold, completes, confirm, env, out));
             });
         });
         // Where no machine was found, the hold had ended and its machine was removed.

@@ -17,6 +17,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
+use crate::domain::mark::Mark;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 
@@ -233,7 +234,8 @@ impl<W> Machine<W> {
             && may_be_free
             && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.terms.fenced
-            && demand.terms.repair_orphan.is_none();
+            && demand.terms.repair_orphan.is_none()
+            && demand.terms.once.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
@@ -250,6 +252,7 @@ impl<W> Machine<W> {
                 queue,
                 fair: demand.terms.fair,
                 fences,
+                once: demand.terms.once.is_some(),
                 repair_orphan: demand.terms.repair_orphan,
                 ask,
                 stays,
@@ -454,11 +457,13 @@ impl<W> Machine<W> {
         contending.answered_at = open.sent;
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
+        let done = blocker.value.as_deref().and_then(Mark::read_done);
         contending.last_answer = LastAnswer::Busy(blocker);
+        let owes_done = done.is_some_and(|done| self.tell_done(&done, open.sent, out));
         self.refuse_late(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         let Stage::Contending(contending) = &mut self.stage else { return };
-        if again || contending.hinted && contending.follows_hint(env.now) {
+        if again || owes_done || contending.hinted && contending.follows_hint(env.now) {
             // There was a hint, or a release of our own is on its way.
             return self.ask_again(env, out);
         }

@@ -30,6 +30,7 @@
 mod askers;
 mod attempt;
 mod contend;
+mod done;
 mod drain;
 mod effects;
 mod failing;
@@ -254,14 +255,14 @@ impl<W> Machine<W> {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return out.fail(waiter.handle, busy);
         }
-        let patient = waiter.can_wait();
+        let (patient, is_once) = (waiter.can_wait(), waiter.demand.terms.once.is_some());
         self.waiters.join(waiter);
         match &self.stage {
             Stage::Idle => self.start(env, out),
-            // The last answer may be a second old, and a caller that does not wait needs a fresh
-            // one.
+            // The last answer may be a second old, and a caller that does not wait, or that wants to
+            // know whether something was done, needs a fresh one.
             Stage::Contending(contending)
-                if !patient
+                if (!patient || is_once)
                     && self.open.is_none()
                     && !contending.waits_for_holder()
                     && !planted!(NextLook) =>

@@ -7,13 +7,14 @@ use super::question::{About, Open};
 use super::timing::MAX_MOVE_WAIT;
 use super::{Attempt, Confirm, OnServer, Outcome};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
+use crate::domain::demand::{Demand, whole_millis};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
+use crate::domain::mark::{Mark, MarkKind};
 use crate::domain::names::Names;
 use crate::store::redis::is_split;
-use crate::store::{Answer, Command, PLACE, Verb};
+use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::{LockError, LossReason, Token};
 
 /// The first and the longest pause between two tries.
@@ -31,8 +32,8 @@ pub(crate) struct Reap {
     timeout: Duration,
     /// Whether a waiter is likely to be in the queue.
     waited_for: bool,
-    /// Keep the lock until then instead of freeing it.
-    keep_until: Option<Moment>,
+    /// Keep the lock until then instead of freeing it, by this mark.
+    keep_until: Option<(Moment, Arc<str>)>,
     /// The number of an open question about the token, whose outcome nobody needs any more.
     drops: Option<u64>,
     /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
@@ -104,11 +105,20 @@ impl Reap {
         self
     }
 
-    pub(super) fn keep_until(mut self: Box<Self>, end: Moment) -> Box<Self> {
-        self.keep_until = Some(end);
-        self.attempt.is_kept(end);
-        self.unanswered |= self.drops.is_some();
+    pub(super) fn keep_until(mut self: Box<Self>, end: Moment, kind: MarkKind) -> Box<Self> {
+        self.keep_until = Some((end, Mark::value(kind, self.attempt.wire())));
+        if !self.kind.is_value() {
+            self.attempt.is_kept(end);
+            self.unanswered |= self.drops.is_some();
+        }
         self
+    }
+
+    /// How a try at this time keeps the lock. When the time to keep it is over, it is released.
+    fn keep(&self, at: Moment) -> Option<Keep> {
+        let (end, mark) = self.keep_until.as_ref()?;
+        let time = whole_millis(end.since(at));
+        (!time.is_zero()).then(|| Keep { time, mark: Arc::clone(mark) })
     }
 
     pub(super) fn confirm(mut self: Box<Self>, confirm: Option<Confirm>, now: Moment) -> Box<Self> {
@@ -213,14 +223,11 @@ impl Reap {
             OnServer::InDoubt { until } if !planted!(NoTombstone) => Some(until.since(now)),
             _ => None,
         };
-        let tombstone =
-            tombstone.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
-        // When the time to keep it is over, it is released.
-        let keep = self.keep_until.map(|end| crate::domain::demand::whole_millis(end.since(now)));
+        let tombstone = tombstone.map(whole_millis).filter(|rest| !rest.is_zero());
         let verb = Verb::Release {
             token: Arc::clone(self.attempt.wire()),
             waited_for: self.waited_for,
-            keep: keep.filter(|keep| !keep.is_zero()),
+            keep: self.keep(now),
             tombstone,
         };
         Command { names: self.names.clone(), kind: self.kind, verb, timeout: self.timeout }
@@ -240,7 +247,7 @@ impl Reap {
         }
         match outcome {
             Outcome::Answered(answer) => {
-                let verdict = self.verdict(&answer);
+                let verdict = self.verdict(&answer, sent);
                 let confirmation = self.confirmation(verdict);
                 let is_part = answer == Answer::Freed;
                 (confirmation, if is_part { self.freed(now) } else { self.answered(now) })
@@ -328,10 +335,18 @@ impl Reap {
     }
 
     /// What the answer to a release means for the caller.
-    fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
+    fn verdict(&self, answer: &Answer, sent: Moment) -> Result<(), LockError> {
         let Answer::Gone { by, because } = answer else { return Ok(()) };
-        // An earlier try may have released it, and another waiter may have it by now.
-        if self.may_be_done && !(planted!(OthersTokenIsLoss) && by.is_some()) {
+        let mark = self.keep(sent).map(|keep| keep.mark);
+        // An earlier try has left its mark.
+        if self.tries > 1 && mark.is_some() && mark.as_deref() == by.as_deref() {
+            return Ok(());
+        }
+        // An earlier try may have released it, and another waiter may have it by now. What it has
+        // completed would have its mark.
+        let completes = mark.is_some_and(|mark| Mark::read_done(&mark).is_some());
+        let others_token = planted!(OthersTokenIsLoss) && by.is_some();
+        if self.may_be_done && !completes && !others_token {
             return Ok(());
         }
         Err(LockError::Lost {

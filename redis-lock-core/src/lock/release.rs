@@ -6,15 +6,17 @@ use super::held::Held;
 use super::question::About;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
+use crate::domain::mark::MarkKind;
 use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
-    /// The guard of `hold` was dropped. Returns the outcome where it is known at once; else it is
+    /// The guard of `hold` was dropped, or what the lock was held for was done. Returns the outcome where it is known at once; else it is
     /// reported to what `confirm` makes.
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
+        completes: bool,
         confirm: impl FnOnce() -> Option<Confirm>,
         env: &Env<'_>,
         out: &mut Effects<W>,
@@ -27,10 +29,14 @@ impl<W> Machine<W> {
             return Some(ended(hold, env.now));
         }
         self.refuse_overdue(env, out);
-        let least = hold.demand.terms.min_hold.map(|least| hold.since.after(least));
-        if let Some(end) = least.filter(|end| *end > env.now) {
+        let terms = &hold.demand.terms;
+        let (time, mark) = match terms.once.filter(|_| completes) {
+            Some(period) => (Some(period), MarkKind::Done),
+            None => (terms.min_hold, MarkKind::Kept),
+        };
+        if let Some(end) = time.map(|time| hold.since.after(time)).filter(|end| *end > env.now) {
             self.contended = true;
-            self.part_with_hold(Some(end), confirm(), env, out);
+            self.part_with_hold(Some((end, mark)), confirm(), env, out);
             return None;
         }
         if self.may_pass_on(env.now) {
@@ -48,7 +54,7 @@ impl<W> Machine<W> {
     /// keep their order, so waiters of other processes come first.
     fn part_with_hold(
         &mut self,
-        keep_until: Option<Moment>,
+        keep_until: Option<(Moment, MarkKind)>,
         confirm: Option<Confirm>,
         env: &Env<'_>,
         out: &mut Effects<W>,
@@ -63,7 +69,7 @@ impl<W> Machine<W> {
             let reap =
                 reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
             match keep_until {
-                Some(end) => reap.keep_until(end),
+                Some((end, mark)) => reap.keep_until(end, mark),
                 None => reap,
             }
         });

@@ -6,6 +6,7 @@ use super::{Env, Rank};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
+use crate::domain::mark::Mark;
 use crate::store::{Blocker, CLAIM};
 
 /// How long the release of a lock without a lease is repeated.
@@ -120,7 +121,8 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread_out = Duration::from_micros(if is_near { 2 } else { 40 }) * spread;
     let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
     let at_end = |ttl: Duration| (ttl + Duration::from_millis(1) + spread_out).max(least);
-    let of_us = |value: &str| Token::from_wire(value).manager().is_some();
+    let of_us =
+        |value: &str| Token::from_wire(value).manager().is_some() || Mark::read(value).is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
     let wait = match (hears, ours) {
         // No message will come, so look at growing intervals, from 20 ms to half a second.

@@ -156,6 +156,14 @@ pub(crate) fn never_busy(function: &str) {
     let _ = function;
 }
 
+/// To be called on the thread of the one who holds the lock.
+pub(crate) fn not_completed(key: &str, error: &crate::LockError) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "redis_locks", key, "what was done once may be done again, because that it was done is not confirmed: {error}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (key, error);
+}
+
 /// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(key: &str, label: Option<&str>) {
     let who = label.unwrap_or("a blocking acquisition");

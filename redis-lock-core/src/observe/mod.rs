@@ -201,6 +201,12 @@ pub(crate) fn failed(key: &str, fault: &Fault, audience: &Audience) {
     audience.tell(|| events::fault(key, fault));
 }
 
+/// What was done once could not be remembered, or the server does not say that it is.
+pub(crate) fn not_completed(key: &str, error: &LockError) {
+    numbers::not_completed();
+    log::not_completed(key, error);
+}
+
 /// This process ended a hold by force.
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();

@@ -20,6 +20,7 @@ const CONTENDED: &str = "redis_locks_contended_total";
 const RELEASED: &str = "redis_locks_released_total";
 const LOST: &str = "redis_locks_lost_total";
 const FORCED: &str = "redis_locks_forced_total";
+const NOT_COMPLETED: &str = "redis_locks_not_completed_total";
 const RENEWALS: &str = "redis_locks_renewals_total";
 const BACKEND_ERRORS: &str = "redis_locks_backend_errors_total";
 const WAIT: &str = "redis_locks_wait_seconds";
@@ -52,6 +53,7 @@ pub(crate) fn describe() {
         (RELEASED, "holds that were given back"),
         (LOST, "holds that ended before their guard did"),
         (FORCED, "holds that this process ended by force"),
+        (NOT_COMPLETED, "successes that others may not know of"),
         (RENEWALS, "renewals of leases"),
         (TAKEN_AGAIN, "locks acquired without a command, because their lease lingered"),
         (IDLE_ENDED, "leases that do not linger any longer, and were not taken again"),
@@ -94,6 +96,7 @@ pub(super) fn failed(_: Kind, error: &LockError) {
     let why = match error {
         LockError::Busy { .. } => label!("why", "busy"),
         LockError::Crowded { .. } => label!("why", "crowded"),
+        LockError::Done { .. } => label!("why", "done"),
         LockError::Backend { .. } => label!("why", "backend"),
         LockError::Shutdown => label!("why", "shutdown"),
         _ => label!("why", "other"),
@@ -130,6 +133,10 @@ pub(super) fn fault(class: FaultClass) {
         _ => label!("class", "unknown"),
     };
     count(BACKEND_ERRORS, class);
+}
+
+pub(super) fn not_completed() {
+    count(NOT_COMPLETED, &[]);
 }
 
 pub(super) fn forced() {

@@ -18,6 +18,7 @@ pub(super) fn ended(_: Kind, _: Duration, _: Option<&LossReason>) {}
 pub(super) fn renewed(_: bool) {}
 pub(super) fn fault(_: FaultClass) {}
 pub(super) fn forced() {}
+pub(super) fn not_completed() {}
 pub(super) fn idle(_: f64) {}
 pub(super) fn taken_again() {}
 pub(super) fn idle_ended(_: IdleEnd) {}

@@ -257,7 +257,7 @@ impl SimulatedServer {
             (Verb::Release { keep, .. }, Ok(answer)) => {
                 if let Some(keep) = keep {
                     // Of several keys, those that were not lost.
-                    note.kept_until = now + nanos(*keep);
+                    note.kept_until = now + nanos(keep.time);
                 }
                 // The part of one key says nothing of the token's other keys.
                 let is_all = matches!(command.kind, Kind::All { .. });

@@ -21,7 +21,7 @@ pub(super) fn command(command: &Command, names: &mut History) -> String {
         Verb::Renew { token, ttl } => format!("renew {keys} {} ttl {}", of(token), time(ttl)),
         Verb::Keep { token, time } => format!("keep {keys} {} for {time:?}", of(token)),
         Verb::Release { token, keep, tombstone, .. } => {
-            let (keep, tombstone) = (time(keep), time(tombstone));
+            let (keep, tombstone) = (time(&keep.as_ref().map(|keep| keep.time)), time(tombstone));
             format!("release {keys} {} keep {keep} tombstone {tombstone}", of(token))
         }
         Verb::Check { token } => format!("check {keys} {}", of(token)),

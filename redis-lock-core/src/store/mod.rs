@@ -94,8 +94,8 @@ pub(crate) enum Verb {
         token: Arc<str>,
         /// Whether a waiter is likely to be in the queue.
         waited_for: bool,
-        /// Keep the lock for this long instead of freeing it.
-        keep: Option<Duration>,
+        /// Keep the lock instead of freeing it.
+        keep: Option<Keep>,
         /// Leave a tombstone for this long, which refuses an acquisition of the token that arrives
         /// later.
         tombstone: Option<Duration>,
@@ -121,6 +121,14 @@ pub(crate) enum Verb {
     Probe,
 }
 
+/// How a lock is kept after its release.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Keep {
+    pub(crate) time: Duration,
+    /// What takes the place of the token. A lock that several can hold keeps the token.
+    pub(crate) mark: Arc<str>,
+}
+
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
@@ -131,6 +139,8 @@ pub(crate) struct Acquire {
     pub(crate) fair: bool,
     /// How many fencing numbers to reserve.
     pub(crate) fences: u32,
+    /// Whether the lock may be completed, which needs a server that can keep a mark.
+    pub(crate) once: bool,
     pub(crate) repair_orphan: Option<Duration>,
     /// When the holder may be idle, ask it to hand over, and queue for this long. Only for a mutex,
     /// and only when `queue` is `None`.
@@ -150,6 +160,7 @@ impl Acquire {
             queue: None,
             fair: true,
             fences: 0,
+            once: false,
             repair_orphan: None,
             ask: None,
             stays: false,
@@ -254,7 +265,7 @@ impl Blocker {
 
     /// The holder as it is shown to users.
     pub(crate) fn holder(&self) -> Option<Holder> {
-        self.value.as_deref().map(|value| Holder::of(Token::from_wire(value), self.ttl))
+        self.value.as_deref().map(|value| Holder::of_value(value, self.ttl))
     }
 }
 

@@ -3,22 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::env;
 use crate::domain::fence::reserved;
 use crate::domain::kind::Kind;
+use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ServerInfo};
-use crate::{Holder, Token};
+use crate::{Done, Holder, Token};
 
 /// One lock as the arbiter has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerView {
     pub(crate) kind: LockKind,
     pub(crate) holders: Vec<Holder>,
+    /// What was done, while that stays known.
+    pub(crate) done: Option<Done>,
     /// The tokens in the queue, in order.
     pub(crate) waiters: Vec<Token>,
     /// How many more there are than are listed.
     pub(crate) more_holders: usize,
     pub(crate) more_waiters: usize,
-    /// Identifies the value of another program, so that a forced release ends exactly that one.
+    /// Identifies the value of another program, or a mark, so that a forced release ends exactly that one.
     pub(crate) foreign: Option<Arc<str>>,
     /// Filled in by the connection.
     pub(crate) server: Option<ServerInfo>,
@@ -27,15 +31,27 @@ pub(crate) struct ServerView {
 impl ServerView {
     /// A lock whose key has a string.
     pub(crate) fn of_value(value: &str, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Self {
+        if let Some(mark) = Mark::read_done(value) {
+            let until = ttl.and_then(|ttl| env::wall().checked_add(ttl)).unwrap_or(mark.at);
+            let done = Some(Done { by: mark.token.label(), at: mark.at, until });
+            return Self { done, ..Self::of_nobody(LockKind::Mutex) };
+        }
+        if Mark::read(value).is_some() {
+            let holders = vec![Holder::of_value(value, ttl)];
+            return Self { holders, ..Self::of_nobody(LockKind::Mutex) };
+        }
         let token = Token::from_wire(value);
         let kind = if token.is_ours() { LockKind::Mutex } else { LockKind::Foreign };
         let holders = vec![holder(token, ttl, fence)];
         Self { holders, ..Self::of_nobody(kind) }
     }
 
-    /// The same for a value of another program, whatever it looks like.
+    /// The same for a value that is no token, whatever it looks like.
     pub(crate) fn of_another(self, name: Arc<str>) -> Self {
-        Self { kind: LockKind::Foreign, foreign: Some(name), ..self }
+        let is_mark =
+            self.done.is_some() || self.holders.iter().any(|holder| holder.kept_until.is_some());
+        let kind = if is_mark { self.kind } else { LockKind::Foreign };
+        Self { kind, foreign: Some(name), ..self }
     }
 
     /// A lock whose key has a set of holders, each with its mode before its token.
@@ -70,6 +86,7 @@ impl ServerView {
         Self {
             kind,
             holders: Vec::new(),
+            done: None,
             waiters: Vec::new(),
             more_holders: 0,
             more_waiters: 0,

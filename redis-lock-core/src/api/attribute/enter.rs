@@ -72,6 +72,8 @@ struct CallState {
     asked: Option<Result<Begun, Box<LockError>>>,
     /// Why the lock was lost when the body ended.
     lost: Option<Box<LockError>>,
+    /// Whether the body has succeeded.
+    succeeded: bool,
 }
 
 impl Scope {
@@ -83,7 +85,8 @@ impl Scope {
         let mut held = BodyLock::default();
         held.finishes = plan.finishes();
         held.in_background = plan.in_background();
-        let state = CallState { stage: CallStage::Starting, asked: None, lost: None };
+        let state =
+            CallState { stage: CallStage::Starting, asked: None, lost: None, succeeded: false };
         Self(Box::new(Content { plan, held, state: Mutex::new(state) }))
     }
 
@@ -254,8 +257,11 @@ impl Scope {
             // The body has to go before the lock does: the caller drops it, and the scope releases.
             return Some(lost);
         }
-        let lost = self.state().lost.take().map(|lost| *lost);
-        self.open().held.released(lost).await
+        let (lost, succeeded) = {
+            let mut state = self.state();
+            (state.lost.take().map(|lost| *lost), state.succeeded)
+        };
+        self.open().held.released(lost, succeeded).await
     }
 
     /// Ends when the body has ended, or when the lock is lost before that.
@@ -280,20 +286,20 @@ impl Scope {
             .await;
     }
 
-    fn end(&self, lost: Option<LockError>) {
+    fn end(&self, lost: Option<LockError>, succeeded: bool) {
         let mut state = self.state();
         state.stage = CallStage::Ended;
-        state.lost = lost.map(Box::new);
+        (state.lost, state.succeeded) = (lost.map(Box::new), succeeded);
     }
 
-    /// One poll of the call. `poll` polls the body and tells whether it has ended.
+    /// One poll of the call. `poll` polls the body, and tells whether it has succeeded when it has ended.
     ///
     /// The body is never polled once the lock is lost. The call ends then, and its caller drops the
     /// body before the lock.
     pub(super) fn step(
         &self,
         life: &mut Life<'_>,
-        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<bool>,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         loop {
@@ -316,14 +322,14 @@ impl Scope {
     /// Returns why the lock was lost before the body ended.
     fn poll_body(
         &self,
-        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<bool>,
         context: &mut Context<'_>,
     ) -> Option<LockError> {
         if let Some(lost) = self.open().held.loss() {
             return Some(lost);
         }
-        if self.open().held.within(|| poll(context)) {
-            self.end(self.open().held.loss());
+        if let Poll::Ready(succeeded) = self.open().held.within(|| poll(context)) {
+            self.end(self.open().held.loss(), succeeded);
         }
         None
     }
@@ -341,14 +347,19 @@ impl Scope {
     }
 
     /// Runs a body that blocks, and releases what it acquired.
-    pub(super) fn within<T>(&self, body: impl FnOnce() -> T) -> (T, Option<LockError>) {
+    pub(super) fn within<T>(
+        &self,
+        body: impl FnOnce() -> T,
+        has_succeeded: impl FnOnce(&T) -> bool,
+    ) -> (T, Option<LockError>) {
         let value = self.open().held.within(body);
-        (value, self.leave())
+        let succeeded = has_succeeded(&value);
+        (value, self.leave(succeeded))
     }
 
-    fn leave(&self) -> Option<LockError> {
+    fn leave(&self, succeeded: bool) -> Option<LockError> {
         let lost = self.open().held.loss();
-        crate::api::blocking::block_on(self.open().held.released(lost))
+        crate::api::blocking::block_on(self.open().held.released(lost, succeeded))
     }
 }
 

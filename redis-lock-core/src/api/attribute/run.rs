@@ -11,21 +11,25 @@ use crate::{Guard, LockError};
 
 /// How a function without `on_error` ends: with its own value, or with the lock's failure. One for
 /// each return type.
-pub struct Ending<R>(fn(Option<R>, Option<LockError>) -> R);
+pub struct Ending<R> {
+    end: fn(Option<R>, Option<LockError>) -> R,
+    is_own_error: fn(&R) -> bool,
+}
 
 /// The ending of a function that returns this type. Only here is a trait required of the type.
 #[must_use]
 pub fn ending<R: Fallible<Error: FromLockError>>() -> Ending<R> {
-    Ending(|value, failure| {
+    let end = |value, failure| {
         let failed = |error| R::from_error(FromLockError::from_lock_error(error));
         settle(value, failure, R::is_error).unwrap_or_else(failed)
-    })
+    };
+    Ending { end, is_own_error: R::is_error }
 }
 
 impl<R> Ending<R> {
     /// What the function returns when the lock failed.
     pub fn failed(&self, error: LockError) -> R {
-        (self.0)(None, Some(error))
+        (self.end)(None, Some(error))
     }
 }
 
@@ -126,7 +130,8 @@ impl<'a, R> Call<'a, R> {
         body: Pin<&mut dyn Future<Output = R>>,
         context: &mut Context<'_>,
     ) -> Poll<R> {
-        self.step(body, context).map(|failure| (ending.0)(self.value.take(), failure))
+        let ended = self.step(ending.is_own_error, body, context);
+        ended.map(|failure| (ending.end)(self.value.take(), failure))
     }
 
     fn settled(
@@ -135,19 +140,19 @@ impl<'a, R> Call<'a, R> {
         body: Pin<&mut dyn Future<Output = R>>,
         context: &mut Context<'_>,
     ) -> Poll<Result<R, LockError>> {
-        self.step(body, context).map(|failure| settle(self.value.take(), failure, is_own_error))
+        let ended = self.step(is_own_error, body, context);
+        ended.map(|failure| settle(self.value.take(), failure, is_own_error))
     }
 
     fn step(
         &mut self,
+        is_own_error: fn(&R) -> bool,
         mut body: Pin<&mut dyn Future<Output = R>>,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         let Self { scope, life, value } = self;
         let mut poll = |context: &mut Context<'_>| {
-            let Poll::Ready(returned) = body.as_mut().poll(context) else { return false };
-            *value = Some(returned);
-            true
+            body.as_mut().poll(context).map(|returned| !is_own_error(value.insert(returned)))
         };
         scope.step(life, &mut poll, context)
     }
@@ -193,8 +198,8 @@ pub fn blocking_run<R, F>(scope: &Scope, ending: &Ending<R>, body: F) -> R
 where
     F: FnOnce() -> R,
 {
-    let (value, lost) = scope.within(body);
-    (ending.0)(Some(value), lost)
+    let (value, lost) = scope.within(body, |value| !(ending.is_own_error)(value));
+    (ending.end)(Some(value), lost)
 }
 
 /// [`blocking_run`] for a function that says itself what it returns when the lock failed.
@@ -209,7 +214,9 @@ pub fn blocking_run_or<R, F>(
 where
     F: FnOnce() -> Result<R, LockError>,
 {
-    let (value, lost) = scope.within(body);
+    let has_succeeded =
+        |value: &Result<R, _>| value.as_ref().is_ok_and(|value| !is_own_error(value));
+    let (value, lost) = scope.within(body, has_succeeded);
     settle(Some(value?), lost, is_own_error)
 }
 

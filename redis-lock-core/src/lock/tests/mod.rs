@@ -127,8 +127,8 @@ impl Bench {
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = once();
         let mut confirm = Some(confirm);
-        let known =
-            self.step(|machine, env, out| machine.release(hold, || confirm.take(), env, out));
+        let known = self
+            .step(|machine, env, out| machine.release(hold, false, || confirm.take(), env, out));
         if let (Some(outcome), Some(confirm)) = (known, confirm) {
             let _ = confirm.put(outcome);
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::LockState;
+use crate::domain::kind::Kind;
 
 /// Whether a hold in the terms of `held` goes to a waiter with those of `next` without a question.
 fn passes(held: Demand, next: Demand) -> bool {
@@ -263,7 +264,7 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
     assert!(bench.grants().is_empty(), "nobody gets it before");
     let mut reap = bench.released();
     let keep = |reap: &Parted, now| match reap.verb(now) {
-        Verb::Release { keep, .. } => keep,
+        Verb::Release { keep, .. } => keep.map(|keep| keep.time),
         other => panic!("{other:?}"),
     };
     let end = hold.since.after(secs(2));
@@ -280,7 +281,8 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
 #[test]
 fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, demand("k").with(|terms| terms.min_hold = Some(secs(25))));
+    let reader = Demand { kind: Kind::Read, ..demand("k") };
+    let hold = bench.hold(1, reader.with(|terms| terms.min_hold = Some(secs(25))));
     bench.tick(10_000);
     let renewal = bench.asked();
     bench.answer(&renewal, unknown());

@@ -9,7 +9,7 @@ use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, Keep, Verb};
 
 /// The kind of each of the mutexes.
 const ONE: Kind = Kind::Mutex;
@@ -39,7 +39,7 @@ impl State {
             }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
             Verb::Release { token, keep, tombstone, .. } => {
-                let answer = self.release_all(&keys, token, *keep, now, publish);
+                let answer = self.release_all(&keys, token, keep.as_ref(), now, publish);
                 if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {
                     self.entry(first, now).leave_tombstone(
                         token,
@@ -84,7 +84,7 @@ impl State {
         &mut self,
         keys: &[&str],
         token: &Arc<str>,
-        keep: Option<Duration>,
+        keep: Option<&Keep>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
@@ -94,7 +94,7 @@ impl State {
             match keep {
                 _ if !entry.has(token) => entry.leave(token),
                 Some(keep) => {
-                    entry.holders.set_end(token, now.after(keep));
+                    entry.keep(ONE, token, keep, now, publish);
                 }
                 None => entry.give_back(token, None, now, publish),
             }

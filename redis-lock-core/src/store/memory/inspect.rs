@@ -7,6 +7,7 @@ use super::Publish;
 use super::entry::Entry;
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, ServerView, server_view};
 
@@ -29,14 +30,16 @@ impl Entry {
                 None => holder.kind.into(),
             });
         let living = self.queue.iter().filter(|waiter| waiter.until > now);
+        let mark = self.holders.first().filter(|holder| Mark::read(&holder.token).is_some());
+        let view = match mark {
+            Some(mark) => ServerView::of_value(&mark.token, Some(mark.end.since(now)), None)
+                .of_another(Arc::clone(&mark.token)),
+            None => ServerView { holders: holders.collect(), ..ServerView::of_nobody(kind) },
+        };
         ServerView {
-            kind,
-            holders: holders.collect(),
             waiters: living.map(|waiter| Token::from_wire(&waiter.token)).collect(),
-            more_holders: 0,
-            more_waiters: 0,
-            foreign: None,
             server: Some(ServerInfo::alone("memory".into(), ReleaseBy::Memory)),
+            ..view
         }
     }
 

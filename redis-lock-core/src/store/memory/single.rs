@@ -9,7 +9,11 @@ use super::fences::{check, number};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Blocker, Command, Verb, limits};
+use crate::domain::mark::Mark;
+use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb, limits};
+
+/// So many waiters hear at once that something was done. The others find out by themselves.
+const MOST_TOLD: usize = 32;
 
 impl Entry {
     /// Executes a command of `manager`.
@@ -54,6 +58,9 @@ impl Entry {
             Verb::Raise { .. } => Answer::Done,
             Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
+            Verb::Force { foreign: Some(value), .. } => {
+                self.release(kind, value, None, None, now, publish)
+            }
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
@@ -65,7 +72,7 @@ impl Entry {
                 Answer::Done
             }
             Verb::Release { token, keep, tombstone, .. } => {
-                self.release(kind, token, *keep, *tombstone, now, publish)
+                self.release(kind, token, keep.as_ref(), *tombstone, now, publish)
             }
         };
         Ok(answer)
@@ -80,13 +87,13 @@ impl Entry {
         &mut self,
         kind: Kind,
         token: &Arc<str>,
-        keep: Option<Duration>,
+        keep: Option<&Keep>,
         tombstone: Option<Duration>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
         let has_it = match keep {
-            Some(keep) => self.holders.set_end(token, now.after(keep)),
+            Some(keep) => self.keep(kind, token, keep, now, publish),
             None => self.holders.remove(token).is_some(),
         };
         let answer = if has_it {
@@ -105,6 +112,33 @@ impl Entry {
             self.leave_tombstone(token, &"".into(), now.after(tombstone));
         }
         answer
+    }
+
+    /// Keeps the lock of a token that is released. Returns whether the token had it.
+    pub(super) fn keep(
+        &mut self,
+        kind: Kind,
+        token: &Arc<str>,
+        keep: &Keep,
+        now: Moment,
+        publish: Publish<'_>,
+    ) -> bool {
+        let end = now.after(keep.time);
+        // Where the mark is the token itself, it only lasts as long as it is kept.
+        if !kind.is_value() || keep.mark == *token {
+            return self.holders.set_end(token, end);
+        }
+        if self.holders.remove(token).is_none() {
+            return false;
+        }
+        self.put_unmarked(&keep.mark, Kind::Mutex, end);
+        if Mark::read_done(&keep.mark).is_some() {
+            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > now);
+            for waiter in living {
+                publish(&waiter.manager, Some(&waiter.token));
+            }
+        }
+        true
     }
 
     fn acquire(

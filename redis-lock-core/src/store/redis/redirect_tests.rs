@@ -15,7 +15,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redirect::Redirect;
-use crate::store::{Answer, Command, Pulled, Verb};
+use crate::store::{Answer, Command, Keep, Pulled, Verb};
 
 /// A conversation whose server the test plays.
 struct Played {
@@ -238,8 +238,9 @@ fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
     for kind in [Kind::Read, Kind::Write, Kind::Permit { limit: 2 }] {
         let (_, answer) = half_moved(false, command(kind, release(1)), &["*1\r\n:1\r\n"]);
         assert_eq!(answer, Ok(Answer::Freed), "{kind:?}");
-        let second = Some(std::time::Duration::from_secs(1));
-        for (keep, tombstone) in [(second, None), (None, second)] {
+        let time = std::time::Duration::from_secs(1);
+        let keep = Keep { time, mark: "m".into() };
+        for (keep, tombstone) in [(Some(keep), None), (None, Some(time))] {
             let verb = Verb::Release { token: token(1), waited_for: true, keep, tombstone };
             let (_, answer) = half_moved(false, command(kind, verb), &[]);
             assert_eq!(answer.unwrap_err().class, FaultClass::Moving, "with more keys only");

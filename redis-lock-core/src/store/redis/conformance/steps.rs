@@ -9,7 +9,7 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::trouble::Trouble;
-use crate::store::{Acquire, Command, Verb};
+use crate::store::{Acquire, Command, Keep, Verb};
 
 /// How long the answer to a step may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -144,7 +144,7 @@ impl ModelStep {
                     Verb::Release {
                         token: token(who),
                         waited_for: false,
-                        keep: keep.map(millis),
+                        keep: keep.map(|time| Keep { time: millis(time), mark: mark(who) }),
                         tombstone,
                     },
                 )
@@ -175,6 +175,11 @@ impl ModelStep {
         let timeout = PATIENCE;
         Some((Command { names, kind, verb, timeout }, who))
     }
+}
+
+/// What takes the place of its token, when it has done something or keeps its lock.
+pub(super) fn mark(who: usize) -> Arc<str> {
+    format!("rl1={}.1f.{}", if who.is_multiple_of(2) { 'd' } else { 'k' }, token(who)).into()
 }
 
 pub(super) fn token(who: usize) -> Arc<str> {

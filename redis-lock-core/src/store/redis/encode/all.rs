@@ -26,7 +26,9 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context<'_>) -> O
                     .key("waiters", names.waiters())
                     .key("tombstone", names.tombstone(token))
             });
-            let call = call.arg("token", &**token).arg("keep", text(*keep));
+            let call = call.arg("token", &**token);
+            let call = call.arg("keep", text(keep.as_ref().map(|keep| keep.time)));
+            let call = call.arg("mark", keep.as_ref().map_or("", |keep| &keep.mark));
             Some(call.arg("tombstone_time", text(*tombstone)).arg("claim", text(Some(CLAIM))))
         }
         _ => None,

@@ -77,7 +77,7 @@ mod tests {
     use crate::store::redis::encode::{self, Context};
     use crate::store::redis::fast::Fast;
     use crate::store::redis::probe::Delete;
-    use crate::store::{Acquire, Command, Verb};
+    use crate::store::{Acquire, Command, Keep, Verb};
 
     fn verbs() -> Vec<Verb> {
         let token: Arc<str> = "rl1.t".into();
@@ -90,7 +90,12 @@ mod tests {
             Verb::Check { token: Arc::clone(&token) },
             Verb::Downgrade { token: Arc::clone(&token) },
             Verb::Raise { token: Arc::clone(&token), fence: 7 },
-            Verb::Release { token, waited_for: true, keep: ttl, tombstone: ttl },
+            Verb::Release {
+                token,
+                waited_for: true,
+                keep: Some(Keep { time: second, mark: "m".into() }),
+                tombstone: ttl,
+            },
             Verb::Look,
             Verb::Force { tokens: Vec::new(), foreign: None, because: "it hangs".into() },
             Verb::Force {

@@ -51,7 +51,8 @@ fn release(command: &Command) -> Option<ScriptCall> {
         .key("waiters", names.waiters())
         .key("tombstone", names.tombstone(token))
         .arg("token", &**token)
-        .arg("keep", text(*keep))
+        .arg("keep", text(keep.as_ref().map(|keep| keep.time)))
+        .arg("mark", keep.as_ref().map_or("", |keep| &keep.mark))
         .arg("tombstone_time", text(*tombstone))
         .arg("claim", text(Some(CLAIM)));
     Some(call)

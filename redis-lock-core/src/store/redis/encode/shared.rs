@@ -35,7 +35,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
                 .arg("mode", mode)
                 .arg("limit", limit_text)
                 .arg("token", &**token)
-                .arg("keep", text(*keep))
+                .arg("keep", text(keep.as_ref().map(|keep| keep.time)))
                 .arg("tombstone_time", text(*tombstone))
                 .arg("claim", claim)
         }

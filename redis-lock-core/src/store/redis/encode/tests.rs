@@ -3,6 +3,7 @@
 use redis::Arg;
 
 use super::*;
+use crate::store::Keep;
 use crate::store::redis::direct::{command, token};
 
 const CHANNEL: &str = "lock:~m:0123456789ab";
@@ -29,6 +30,7 @@ fn script(kind: Kind, verb: Verb, channel: &str) -> String {
 }
 
 fn release(waited_for: bool, keep: Option<Duration>, tombstone: Option<Duration>) -> Verb {
+    let keep = keep.map(|time| Keep { time, mark: "m".into() });
     Verb::Release { token: "t".into(), waited_for, keep, tombstone }
 }
 

@@ -1,5 +1,5 @@
 -- EACH KEYS: lock queue waiters tombstone
--- ARGV: token keep tombstone_time claim
+-- ARGV: token keep mark tombstone_time claim
 -- Answers: as release.lua; what is ours is released, whatever has become of the rest
 local answer = {1}
 for i = 1, count do
@@ -13,7 +13,7 @@ for i = 1, count do
       answer = why
     end
   elseif keep ~= '0' then
-    redis.call('PEXPIRE', lock, keep)
+    keep_by(mark, lock, queue, waiters, keep)
   else
     give_back(lock, queue, waiters, claim)
   end

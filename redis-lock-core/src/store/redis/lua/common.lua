@@ -30,12 +30,17 @@ local function is_ours(value)
   return digits and #digits == 32 or false
 end
 
+-- Whether a value is a token of ours, or a mark that took the place of one.
+local function is_of_us(value)
+  return is_ours(string.match(value, '^rl1=[dk]%.%x+%.(.*)$') or value)
+end
+
 local function has(holder, token) return holder == token or holder == token .. '+' end
 
 -- A value as it is shown: what others wrote may be of any size.
 local function shown(value)
   if value == nil then return '(a value of another type)' end
-  if not value or is_ours(value) then return value end
+  if not value or is_of_us(value) then return value end
   return string.sub(value, 1, 200)
 end
 

@@ -162,6 +162,18 @@ local function give_back(lock, queue, waiters, claim)
   if not grant(lock, queue, waiters, claim) then redis.call('DEL', lock) end
 end
 
+-- Puts a mark in the place of a token. Those who wait look when it says that something was done. At
+-- maxmemory only a script that has deleted something may write.
+local function keep_by(mark, lock, queue, waiters, time)
+  redis.call('DEL', lock)
+  redis.call('SET', lock, mark, 'PX', time)
+  if string.sub(mark, 1, 5) ~= 'rl1=d' then return end
+  for _, token in ipairs(try('ZRANGE', queue, 0, MOST - 1) or {}) do
+    local channel = string.match(try('HGET', waiters, token) or '', '^%d+ (.*)$')
+    if channel and #token <= MOST_TOKEN then tell(channel, 'g ' .. token) end
+  end
+end
+
 -- The value that stands for a token: it is marked when somebody waits.
 local function value_of(queue, waiters, token)
   return waiting(queue, waiters) > 0 and token .. '+' or token

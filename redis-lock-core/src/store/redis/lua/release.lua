@@ -1,5 +1,5 @@
 -- KEYS: lock queue waiters tombstone
--- ARGV: token keep tombstone_time claim
+-- ARGV: token keep mark tombstone_time claim
 -- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it
 local holder = try('GET', lock)
 local answer = 1
@@ -7,7 +7,7 @@ if not has(holder, token) then
   leave(queue, waiters, token)
   answer = gone(holder, tombstone)
 elseif keep ~= '0' then
-  redis.call('PEXPIRE', lock, keep)
+  keep_by(mark, lock, queue, waiters, keep)
 else
   give_back(lock, queue, waiters, claim)
 end

@@ -9,7 +9,7 @@ local function family(mode) return mode == PERMIT and PERMIT or READ .. WRITE en
 local function stranger(lock, mode)
   local kind = kind_at(lock)
   if kind == 'none' or #kind == 1 and family(kind) == family(mode) then return nil end
-  if kind == 'string' and is_ours(redis.call('GET', lock)) then return {-4, 'mutex'} end
+  if kind == 'string' and is_of_us(redis.call('GET', lock)) then return {-4, 'mutex'} end
   return {-4, kind}
 end
 

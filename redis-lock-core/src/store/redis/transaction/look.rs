@@ -5,6 +5,7 @@ use redis::{Script, Value};
 use super::snapshot::{Snapshot, Standing, is_ours, unmarked};
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::status::LockKind;
 use crate::domain::token::cut;
 use crate::store::memory::fences::Last;
@@ -57,7 +58,7 @@ pub(super) fn members(members: Value, now: Moment) -> Answer {
 
 /// The part of a value that is shown.
 pub(super) fn shown(value: &str) -> &str {
-    if is_ours(value) { value } else { cut(value, MOST_BYTES) }
+    if is_ours(value) || Mark::read(value).is_some() { value } else { cut(value, MOST_BYTES) }
 }
 
 /// Identifies the value of another program, as `digest.lua` does for text.

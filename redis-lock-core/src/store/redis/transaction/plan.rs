@@ -12,13 +12,14 @@ use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::mark::Mark;
 use crate::store::contained::contained;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
-use crate::store::{Acquire, Answer, Blocker, Command, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
@@ -115,9 +116,17 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
             Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
         }
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
-        Verb::Release { tombstone: Some(_), token, waited_for, keep } if terms.frugal => {
-            let (token, waited_for, keep) = (Arc::clone(token), *waited_for, *keep);
-            let verb = Verb::Release { token, waited_for, keep, tombstone: None };
+        Verb::Release { tombstone, token, waited_for, keep }
+            if terms.frugal || terms.dialect == Dialect::Seconds =>
+        {
+            // `min_hold` does without a value of its own where none can be written in place of the token.
+            let keep = keep.clone().map(|keep| match Mark::read_done(&keep.mark) {
+                Some(_) => keep,
+                None => Keep { mark: Arc::clone(token), ..keep },
+            });
+            let (token, waited_for) = (Arc::clone(token), *waited_for);
+            let tombstone = tombstone.filter(|_| !terms.frugal);
+            let verb = Verb::Release { token, waited_for, keep, tombstone };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }
         _ => by_model(command, snapshot, terms),
@@ -132,6 +141,11 @@ fn decide_acquire(
 ) -> Decision {
     if snapshot.tombstones.contains_key(&acquire.token) {
         return done(Answer::Tombstone);
+    }
+    if acquire.once && terms.dialect == Dialect::Seconds {
+        let what = "once needs the command SET with PX and XX, which this server lacks or denies: \
+                    Redis has it from 2.6.12 on";
+        return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
     }
     if acquire.fences > 0 && terms.dialect == Dialect::Seconds {
         let what = "a fencing number needs the commands TIME and PEXPIRE, which this server lacks \

@@ -7,6 +7,7 @@ use redis::Cmd;
 
 use super::snapshot::{Snapshot, is_ours, unmarked};
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, StoredWaiter};
@@ -59,8 +60,13 @@ impl Writes<'_> {
             (Some(before), Some(after)) if before.token == after.token => {
                 self.same_holder(before, after, out)
             }
-            (_, Some(after)) => {
-                out.push(self.dialect.set(main, value_of(after), self.left(after.end)));
+            (before, Some(after)) => {
+                let mut set = self.dialect.set(main, value_of(after), self.left(after.end));
+                if before.is_some() && Mark::read(&after.token).is_some() {
+                    // Where the token's lease has ended since, no mark is made.
+                    set.arg("XX");
+                }
+                out.push(set);
                 None
             }
         }
