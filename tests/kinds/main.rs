@@ -10,6 +10,7 @@ mod holding;
 mod margin;
 mod once;
 mod other_node;
+mod pauses;
 mod permits;
 mod read_write;
 mod slots;
@@ -22,6 +23,7 @@ fn child_process() {
     testbed::dispatch(&[
         ("fences_writer", fences::writer),
         ("margin_holder", margin::holder),
+        ("pauses_actor", pauses::actor),
         ("slots_take_all_the_time", slots::take_all_the_time),
     ]);
 }
