@@ -192,11 +192,12 @@ fn lose(guard: &Guard) {
 fn an_acquisition_and_its_hold_are_reported_from_beginning_to_end() {
     listen();
     let locks = Locks::in_memory();
-    let guard = locks.mutex("plain").fenced().blocking_acquire().unwrap();
+    let guard = locks.mutex("plain").named("a name").fenced().blocking_acquire().unwrap();
     let (token, fence) = (guard.token().to_string(), guard.fence().unwrap().to_string());
     guard.blocking_release().unwrap();
     let expected = ["+acquire", "acquired", "+hold", "-acquire", "released", "-hold"];
     assert_eq!(words("plain"), expected);
+    assert!(of("plain").iter().all(|it| it.fields["lock"] == "a name"), "{:?}", of("plain"));
     let acquired = first("plain", "acquired");
     assert_eq!(acquired.level, Level::DEBUG);
     assert_eq!(acquired.within, ["acquire"]);
@@ -288,6 +289,7 @@ fn missed_renewals_and_failed_commands_are_reported() {
     let guard = locks.mutex("cut").ttl(SECOND).blocking_acquire().unwrap();
     proxy.hole();
     let missed = first("cut", "a renewal was missed; the lease still runs");
+    assert!(!missed.fields.contains_key("lock"), "it has no name");
     assert_eq!(missed.level, Level::WARN);
     first("cut", "a command failed");
     lose(&guard);

@@ -24,8 +24,9 @@ impl Numbers {
     fn add(&mut self, snapshotter: &Snapshotter) -> &mut Self {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
             let (_, key) = key.into_parts();
+            let named = key.labels().filter(|label| !label.value().is_empty());
             let labels: Vec<_> =
-                key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+                named.map(|label| format!("{}={}", label.key(), label.value())).collect();
             let name = match labels.as_slice() {
                 [] => key.name().to_owned(),
                 labels => format!("{}{{{}}}", key.name(), labels.join(",")),
@@ -67,7 +68,7 @@ async fn each_step_counts() {
     numbers.add(&snapshotter);
     assert_eq!(numbers.of("acquired_total{kind=mutex}"), 1.0);
     assert_eq!(numbers.of("held{kind=mutex}"), 1.0);
-    assert_eq!(numbers.samples("wait_seconds{kind=mutex}").len(), 1);
+    assert_eq!(numbers.samples("wait_seconds{kind=mutex,outcome=acquired}").len(), 1);
 
     // Busy, and cancelled while waiting.
     assert!(other.mutex("a").try_acquire().await.unwrap().is_none());
@@ -78,8 +79,12 @@ async fn each_step_counts() {
     drop(waiting);
     numbers.add(&snapshotter);
     assert_eq!(numbers.of("waiting{kind=mutex}"), 0.0);
-    assert_eq!(numbers.of("failed_total{why=busy}"), 1.0);
-    assert_eq!(numbers.of("failed_total{why=cancelled}"), 1.0);
+    assert_eq!(numbers.of("failed_total{kind=mutex,outcome=busy}"), 1.0);
+    assert_eq!(numbers.of("failed_total{kind=mutex,outcome=cancelled}"), 1.0);
+    for outcome in ["busy", "cancelled"] {
+        let waits = format!("wait_seconds{{kind=mutex,outcome={outcome}}}");
+        assert_eq!(numbers.samples(&waits).len(), 1, "{outcome}");
+    }
     assert!(numbers.of("contended_total{kind=mutex}") >= 1.0);
 
     guard.release().await.unwrap();
@@ -94,7 +99,7 @@ async fn each_step_counts() {
     guard.lost().await;
     drop(guard);
     eventually(5 * SECOND, "the loss counts", || {
-        numbers.add(&snapshotter).of("lost_total{reason=forced}") == 1.0
+        numbers.add(&snapshotter).of("lost_total{kind=mutex,reason=forced}") == 1.0
     });
     assert_eq!(numbers.of("forced_total"), 1.0);
     assert_eq!(numbers.of("held{kind=mutex}"), 0.0);
@@ -128,15 +133,15 @@ async fn renewals_count(
 ) {
     let guard = locks.mutex("b").ttl(SECOND).acquire().await.unwrap();
     eventually(5 * SECOND, "a renewal counts", || {
-        numbers.add(snapshotter).of("renewals_total{outcome=answered}") >= 1.0
+        numbers.add(snapshotter).of("renewals_total{kind=mutex,outcome=answered}") >= 1.0
     });
     proxy.hole();
     guard.lost().await;
     eventually(5 * SECOND, "what failed counts", || {
         numbers.add(snapshotter);
-        numbers.of("renewals_total{outcome=missed}") >= 1.0
-            && numbers.of("backend_errors_total{class=unknown}") >= 1.0
-            && numbers.of("lost_total{reason=expired}") == 1.0
+        numbers.of("renewals_total{kind=mutex,outcome=missed}") >= 1.0
+            && numbers.of("backend_errors_total{kind=mutex,reason=timed_out}") >= 1.0
+            && numbers.of("lost_total{kind=mutex,reason=expired}") == 1.0
     });
     proxy.pass();
 }

@@ -83,7 +83,7 @@ impl<'a> Expansion<'a> {
     ///
     /// Output:
     /// ```text
-    /// match &{ let scope = Scope::asking(LABEL, &[Fixed::ttl(..)], None, render(format_args!(..))); scope } {
+    /// match &{ let scope = Scope::asking(LABEL, "order:{order_id}", &[Fixed::ttl(..)], None, render(format_args!(..))); scope } {
     ///     scope => {
     ///         let body = pin!(async move {
     ///             if false { return never::<Result<u64, E>>(); } // what it yields
@@ -277,10 +277,15 @@ impl<'a> Expansion<'a> {
         companion::companion(self.options, self.function, &self.krate, &content)
     }
 
-    /// What is known at compile time: the label, and a list of options.
+    /// What is known at compile time: the function's path, the template of the key, and a list of
+    /// options.
     fn fixed(&self) -> TokenStream {
         let krate = &self.krate;
-        let name = format!("::{}", unraw(&self.function.signature.ident));
+        let owner = self.options.owner.as_ref().map(|owner| format!("::{owner}"));
+        let name = unraw(&self.function.signature.ident);
+        let name = format!("{}::{name}", owner.unwrap_or_default());
+        let prefix = self.options.prefix.as_ref().map(|it| it.value.value()).unwrap_or_default();
+        let lock = self.options.key.as_ref().map(|key| key.value.title(&prefix));
         let known = request::known(self.options, krate);
         let options = self.options;
         let own = [
@@ -295,6 +300,7 @@ impl<'a> Expansion<'a> {
         let own = own.map(|(name, _)| Ident::new(name, Span::call_site()));
         quote! {
             ::core::concat!(::core::module_path!(), #name),
+            #lock,
             &[#known #(#krate::__private_0_1::Fixed::#own,)*]
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
 /// Output:
 /// ```text
 /// fn charge_lock(order_id: u64) -> Result<Request, LockError> {
-///     match &Scope::new(LABEL, &[Fixed::ttl(..)]) {
+///     match &Scope::new(LABEL, "order:{order_id}", &[Fixed::ttl(..)]) {
 ///         scope => { let request = scope.request(None, render(..)); request }
 ///     }
 /// }

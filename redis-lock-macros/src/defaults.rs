@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::quote;
-use syn::Error;
+use syn::{Error, Item, ItemImpl, Type};
 
 use crate::diagnostics::Mistakes;
 use crate::options::{self, DEFAULTS};
@@ -24,7 +24,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         mistakes.add(Error::new(Span::call_site(), message));
     }
     let mut filler = Filler { arguments, unused: names, finds_functions: false };
-    let filled = filler.filled(item.clone(), &HashSet::new());
+    let filled = filler.filled(item.clone(), &HashSet::new(), None);
     let item = if mistakes.is_empty() { filled } else { item };
     if mistakes.is_empty() {
         for name in &filler.unused {
@@ -72,8 +72,15 @@ struct Filler {
 
 impl Filler {
     /// The tokens with the defaults in their attributes, except for those that a block inside sets.
-    fn filled(&mut self, tokens: TokenStream, overridden: &HashSet<String>) -> TokenStream {
+    /// `owner` is the type or the trait whose block it is.
+    fn filled(
+        &mut self,
+        tokens: TokenStream,
+        overridden: &HashSet<String>,
+        owner: Option<&Ident>,
+    ) -> TokenStream {
         let mut of_block = HashSet::new();
+        let mut item = TokenStream::new();
         let mut is_attribute = false;
         let mut filled = TokenStream::new();
         for tree in tokens {
@@ -82,17 +89,23 @@ impl Filler {
                 matches!(&tree, TokenTree::Punct(sign) if sign.as_char() == '#'),
             );
             let TokenTree::Group(group) = &tree else {
+                match &tree {
+                    TokenTree::Punct(sign) if sign.as_char() == ';' => item = TokenStream::new(),
+                    _ => item.extend([tree.clone()]),
+                }
                 filled.extend([tree]);
                 continue;
             };
             let content = if after_hash && group.delimiter() == Delimiter::Bracket {
-                self.attribute(group.stream(), overridden, &mut of_block)
+                self.attribute(group.stream(), (overridden, owner), &mut of_block)
             } else if group.delimiter() == Delimiter::Brace {
                 let inside = overridden.union(&std::mem::take(&mut of_block)).cloned().collect();
-                self.filled(group.stream(), &inside)
+                let owner = owner_of(&std::mem::take(&mut item));
+                self.filled(group.stream(), &inside, owner.as_ref())
             } else {
-                self.filled(group.stream(), overridden)
+                self.filled(group.stream(), overridden, owner)
             };
+            item.extend([tree.clone()]);
             filled.extend([regrouped(group, content)]);
         }
         filled
@@ -101,7 +114,7 @@ impl Filler {
     fn attribute(
         &mut self,
         tokens: TokenStream,
-        overridden: &HashSet<String>,
+        around: (&HashSet<String>, Option<&Ident>),
         of_block: &mut HashSet<String>,
     ) -> TokenStream {
         let mut word = String::new();
@@ -111,7 +124,7 @@ impl Filler {
             match &tree {
                 TokenTree::Ident(ident) => word = ident.to_string(),
                 TokenTree::Group(group) if before == "redis_lock" => {
-                    let content = self.function(group.stream(), overridden);
+                    let content = self.function(group.stream(), around);
                     trees.push(regrouped(group, content));
                     continue;
                 }
@@ -119,7 +132,7 @@ impl Filler {
                     of_block.extend(set_in(group.stream()));
                 }
                 TokenTree::Group(group) if before == "cfg_attr" => {
-                    let content = self.attribute(group.stream(), overridden, of_block);
+                    let content = self.attribute(group.stream(), around, of_block);
                     trees.push(regrouped(group, content));
                     continue;
                 }
@@ -131,7 +144,11 @@ impl Filler {
     }
 
     /// The arguments of a function's attribute, with the defaults before those of blocks around this one.
-    fn function(&mut self, own: TokenStream, overridden: &HashSet<String>) -> TokenStream {
+    fn function(
+        &mut self,
+        own: TokenStream,
+        (overridden, owner): (&HashSet<String>, Option<&Ident>),
+    ) -> TokenStream {
         self.finds_functions = true;
         let set = set_in(own.clone());
         self.unused.retain(|name| {
@@ -147,7 +164,20 @@ impl Filler {
             before.last().is_none_or(|it| matches!(it, TokenTree::Punct(p) if p.as_char() == ','));
         let comma = (!is_ended).then(|| quote!(,));
         let (name, arguments) = (Ident::new(DEFAULTS, Span::call_site()), &self.arguments);
-        quote!(#(#before)* #comma #name(#arguments), #(#outer)*)
+        let owner = owner.map(|owner| quote!(#owner;));
+        quote!(#(#before)* #comma #name(#owner #arguments), #(#outer)*)
+    }
+}
+
+/// The type of an `impl` or the trait whose block comes behind these tokens.
+fn owner_of(item: &TokenStream) -> Option<Ident> {
+    match syn::parse2(quote!(#item {})).ok()? {
+        Item::Impl(ItemImpl { self_ty, .. }) => match *self_ty {
+            Type::Path(path) => path.path.segments.last().map(|last| last.ident.clone()),
+            _ => None,
+        },
+        Item::Trait(item) => Some(item.ident),
+        _ => None,
     }
 }
 

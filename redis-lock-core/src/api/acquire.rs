@@ -76,6 +76,7 @@ pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
         crate::observe::log::stalled(
             &keys.join(", "),
+            &options.title,
             options.label.as_deref().map(shown).as_deref(),
         );
     })
@@ -99,21 +100,31 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     let demand = options.demand(keys, kind, &settings.in_common())?;
     let runtime = thread_tasks::current_thread_runtime();
     let demand = Arc::new(Demand { runtime, ..demand });
-    if locks.link().is_closed() || locks.link().core().is_draining() {
-        return Err(LockError::Shutdown);
-    }
-    if caller == Caller::Thread
-        && let Some(key) = thread_tasks::blocked_for_ever(locks, &demand)
-    {
-        return Err(LockError::Reentrant { key, other_task: true });
-    }
     let observed = Acquiring::begin(&demand);
+    if let Err(error) = admit(locks, &demand, caller) {
+        if let Some(observed) = observed {
+            observed.ended(Err(&error));
+        }
+        return Err(error);
+    }
     let asking = Asking::begin(locks.clone(), demand);
     if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
         let label = holder.as_ref().and_then(|holder| holder.token.label());
         observed.contended(label.as_deref());
     }
     Ok(Begun { asking, joins: None, observed })
+}
+
+fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError> {
+    if locks.link().is_closed() || locks.link().core().is_draining() {
+        return Err(LockError::Shutdown);
+    }
+    if caller == Caller::Thread
+        && let Some(key) = thread_tasks::blocked_for_ever(locks, demand)
+    {
+        return Err(LockError::Reentrant { key, other_task: true });
+    }
+    Ok(())
 }
 
 impl Begun {

@@ -126,7 +126,9 @@ impl Outer {
         // Calls that joined the same hold exclude each other: be that the outermost one, or another
         // call's turn.
         let meeting = turn.as_ref().map_or(hold, |turn| &turn.hold).token.to_string();
-        Ok(self.locks.turns().mutex(meeting).never_expires().wait(request.options.wait))
+        let mut turn = self.locks.turns().mutex(meeting).never_expires().wait(request.options.wait);
+        turn.options.title = request.options.title;
+        Ok(turn)
     }
 
     /// The guard of a call whose turn has come.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::domain::demand::Options;
 use crate::domain::kind::Kind;
 use crate::domain::label::printable;
+use crate::domain::title::Title;
 use crate::domain::together::Keys;
 use crate::{Locks, Wait};
 
@@ -213,6 +214,21 @@ impl Request {
     /// longer than 24 hours, or when the lock never expires.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.options.margin = Some(margin);
+        self
+    }
+
+    /// What this sort of lock is called in numbers and events: their label `lock`. Keys are no labels,
+    /// since there may be millions of them. The attribute takes the template of the key.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// # let (locks, order_id) = (redis_locks::Locks::in_memory(), 7);
+    /// let key = format!("order:{order_id}");
+    /// let guard = locks.mutex(key).named("order").blocking_acquire()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn named(mut self, lock: &'static str) -> Self {
+        self.options.title = Title { lock, function: "" };
         self
     }
 

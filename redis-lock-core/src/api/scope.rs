@@ -128,7 +128,7 @@ impl BodyLock {
         }
         let outcome = guard.released(completes).await;
         if let (true, Err(error)) = (completes, &outcome) {
-            observe::not_completed(guard.key(), error);
+            observe::not_completed(&guard.hold().demand, error);
         }
         match outcome {
             // A lease that ran out only now was good until the body's end. A key that is gone or

@@ -10,6 +10,7 @@ use crate::domain::kind::Kind;
 use crate::domain::label::Label;
 use crate::domain::lock_terms::LockTerms;
 use crate::domain::names::Names;
+use crate::domain::title::{Sort, Title};
 use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, Token, Wait};
 
@@ -48,6 +49,7 @@ pub(crate) struct Options {
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
+    pub(crate) title: Title,
     /// The text that is added to the manager's label, free of control characters already.
     pub(crate) label: Option<Cow<'static, str>>,
     /// How long the lease stays after its last release while no other process wants the lock, if the
@@ -73,6 +75,7 @@ pub(crate) struct InCommon<'a> {
 pub(crate) struct Demand {
     pub(crate) names: Names,
     pub(crate) kind: Kind,
+    pub(crate) title: Title,
     pub(crate) terms: LockTerms,
     /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Box<Adopted>>,
@@ -96,6 +99,7 @@ impl Options {
             fair: true,
             reentrant: false,
             repair_orphan: None,
+            title: Title::default(),
             label: None,
             linger: None,
             outage,
@@ -203,7 +207,8 @@ impl Options {
         self.check(kind)?;
         let names = keys.named(common.namespace)?;
         let terms = self.terms(common);
-        Ok(Demand { names, kind, terms, adopts: self.adopts.clone(), runtime: None })
+        let (title, adopts) = (self.title, self.adopts.clone());
+        Ok(Demand { names, kind, title, terms, adopts, runtime: None })
     }
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {
@@ -232,6 +237,11 @@ impl Demand {
     /// What is locked, as the user named it; of several keys, all of them.
     pub(crate) fn key(&self) -> &str {
         self.names.user_key()
+    }
+
+    /// What its numbers are told apart by.
+    pub(crate) fn sort(&self) -> Sort {
+        (self.kind, self.title)
     }
 }
 

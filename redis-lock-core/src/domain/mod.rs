@@ -22,6 +22,7 @@ pub(crate) mod planted;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod timestamp;
+pub(crate) mod title;
 pub(crate) mod together;
 pub(crate) mod token;
 pub(crate) mod unsettled;

@@ -84,13 +84,13 @@ fn tell(observation: Observation, audience: &Audience) {
         Observation::Contended(demand, holder) => {
             observe::contended(&demand, holder.as_deref(), audience);
         }
-        Observation::Renewed => observe::renewed(),
+        Observation::Renewed(sort) => observe::renewed(sort),
         Observation::Missed { demand, fault, is_first } => {
-            observe::failed(demand.key(), &fault, audience);
-            observe::missed(demand.key(), &fault, is_first, audience);
+            observe::failed(demand.key(), demand.sort(), &fault, audience);
+            observe::missed(&demand, &fault, is_first, audience);
         }
-        Observation::Failed(key, fault) => observe::failed(&key, &fault, audience),
-        Observation::Idle(event) => observe::idle(event),
+        Observation::Failed(key, sort, fault) => observe::failed(&key, sort, &fault, audience),
+        Observation::Idle(sort, event) => observe::idle(sort, event),
         Observation::Outage(line) => {
             let OutageLine { server, why, lasted, is_over } = &line;
             audience.tell(|| observe::log::outage(server.as_deref(), why, *lasted, *is_over));

@@ -19,6 +19,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
+use crate::domain::title::Sort;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later};
 use crate::observe::Audience;
@@ -55,15 +56,16 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),
-    Renewed,
+    Renewed(Sort),
     Missed {
         demand: Arc<Demand>,
         fault: Fault,
         /// Whether it is the first one of this outage.
         is_first: bool,
     },
-    Failed(String, Fault),
-    Idle(IdleEvent),
+    /// A command for the lock at this key failed.
+    Failed(String, Sort, Fault),
+    Idle(Sort, IdleEvent),
     Outage(OutageLine),
 }
 
@@ -94,14 +96,14 @@ impl Notice {
             Later::Contended(demand, holder) => {
                 Self::observe(Observation::Contended(demand, holder))
             }
-            Later::Renewed => Self::observe(Observation::Renewed),
+            Later::Renewed(sort) => Self::observe(Observation::Renewed(sort)),
             Later::Missed(demand, fault) => {
                 Self::observe(Observation::Missed { demand, fault, is_first: true })
             }
             Later::Fault(demand, fault) => {
-                Self::observe(Observation::Failed(demand.key().to_string(), fault))
+                Self::observe(Observation::Failed(demand.key().to_string(), demand.sort(), fault))
             }
-            Later::Idle(event) => Self::observe(Observation::Idle(event)),
+            Later::Idle(sort, event) => Self::observe(Observation::Idle(sort, event)),
         }
     }
 }

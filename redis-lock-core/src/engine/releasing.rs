@@ -25,8 +25,8 @@ impl Core {
         if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
             (&outcome, observe::may_be_heard())
         {
-            let key = reap.names().user_key().to_owned();
-            work.notices.push_back(Notice::observe(Observation::Failed(key, fault.clone())));
+            let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
+            work.notices.push_back(Notice::observe(Observation::Failed(key, reap.sort(), fault)));
         }
         let now = Moment::now();
         let (confirmation, next) = reap.outcome(outcome, sent, now);
@@ -60,11 +60,11 @@ impl Core {
 
     /// Reports a release that has failed to its caller, and schedules the next try.
     pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
-        let FailedRelease { key, fault, confirmation, due } = failed;
+        let FailedRelease { key, sort, fault, confirmation, due } = failed;
         // Of several nodes, the wrong one may have been asked.
         self.look_soon();
         if observe::may_be_heard() {
-            work.notices.push_back(Notice::observe(Observation::Failed(key, fault)));
+            work.notices.push_back(Notice::observe(Observation::Failed(key, sort, fault)));
         }
         work.notices.extend(confirmation.map(Notice::confirm));
         match due {

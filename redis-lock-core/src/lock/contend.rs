@@ -394,7 +394,7 @@ impl<W> Machine<W> {
         };
         let was_free = contending.refusals == 0;
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
-            out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
+            out.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
@@ -441,7 +441,7 @@ impl<W> Machine<W> {
         }
         if let HandOverRequest::Over { answered } = contending.hand_over {
             let outcome = if answered { AskOutcome::InUse } else { AskOutcome::Silent };
-            out.idle(IdleEvent::Asked(outcome), env);
+            out.idle(contending.demand.sort(), IdleEvent::Asked(outcome), env);
             contending.hand_over = HandOverRequest::Refused;
         }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));

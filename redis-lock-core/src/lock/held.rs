@@ -325,7 +325,7 @@ impl<W> Machine<W> {
         match open.about {
             About::Renew | About::Cut => {
                 if env.listening {
-                    out.later.push(Later::Renewed);
+                    out.later.push(Later::Renewed(held.hold.demand.sort()));
                 }
                 if planted!(RenewedFromAnswer) {
                     open.sent = env.now;

@@ -99,7 +99,7 @@ impl<W> Machine<W> {
         // An idle lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
         self.stage = Stage::Kept(kept);
-        out.idle(IdleEvent::Began, env);
+        out.idle(hold.demand.sort(), IdleEvent::Began, env);
     }
 
     /// Whether a lease is kept that is the one a demand would ask for.
@@ -117,6 +117,7 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
+        let sort = kept.demand.sort();
         let KeptLease { attempt, lease, mut fences, was_free, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
         let token = turns.next_turn();
@@ -126,7 +127,7 @@ impl<W> Machine<W> {
         held.was_taken_again = true;
         held.schedule(env);
         self.stage = Stage::Held(held);
-        out.idle(IdleEvent::TakenAgain, env);
+        out.idle(sort, IdleEvent::TakenAgain, env);
         self.maintain_hold(env, out);
         Some(hold)
     }
@@ -172,7 +173,7 @@ impl<W> Machine<W> {
             Outcome::Answered(Answer::Gone { .. }) => {
                 if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
                     kept.attempt.ends();
-                    out.idle(IdleEvent::Ended(IdleEnd::Trouble), env);
+                    out.idle(kept.demand.sort(), IdleEvent::Ended(IdleEnd::Trouble), env);
                 }
             }
             _ => self.give_up_kept(IdleEnd::Trouble, env, out),
@@ -229,7 +230,7 @@ impl<W> Machine<W> {
             return;
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        out.idle(IdleEvent::Ended(why), env);
+        out.idle(kept.demand.sort(), IdleEvent::Ended(why), env);
         if why == IdleEnd::Asked {
             out.asked_away = Some(kept.was_taken_again);
         }

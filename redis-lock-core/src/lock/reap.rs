@@ -13,6 +13,7 @@ use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
 use crate::domain::mark::{Mark, MarkKind};
 use crate::domain::names::Names;
+use crate::domain::title::{Sort, Title};
 use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::{LockError, LossReason, Token};
@@ -28,6 +29,7 @@ pub(crate) struct Reap {
     attempt: Attempt,
     names: Names,
     kind: Kind,
+    title: Title,
     /// How long one try may take.
     timeout: Duration,
     /// Whether a waiter is likely to be in the queue.
@@ -80,6 +82,7 @@ impl Reap {
             attempt,
             names: demand.names.clone(),
             kind: demand.kind,
+            title: demand.title,
             timeout: demand.terms.timeout,
             waited_for: false,
             keep_until: None,
@@ -173,6 +176,11 @@ impl Reap {
 
     pub(crate) fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// What its numbers are told apart by.
+    pub(crate) fn sort(&self) -> Sort {
+        (self.kind, self.title)
     }
 
     pub(crate) fn timeout(&self) -> Duration {

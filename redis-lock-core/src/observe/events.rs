@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::HoldFacts;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::title::Title;
 use crate::{LockError, LossReason};
 
 /// Emits an event when the feature is on. The values in brackets count as used when it is off.
@@ -60,6 +61,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
             target: "redis_locks",
             "acquire",
             key = demand.key(),
+            lock = demand.title.shown(),
             kind = demand.kind.name(),
         ),
     };
@@ -85,6 +87,7 @@ impl HoldSpan {
                 target: "redis_locks",
                 "hold",
                 key = hold.demand.key(),
+                lock = hold.demand.title.shown(),
                 kind = hold.demand.kind.name(),
                 token = %hold.token,
                 fence = hold.fence,
@@ -114,6 +117,7 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
         debug,
         [demand, holder, here],
         key = demand.key(),
+        lock = demand.title.shown(),
         kind = demand.kind.name(),
         holder,
         here,
@@ -126,6 +130,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
         debug,
         [hold, waited],
         key = hold.demand.key(),
+        lock = hold.demand.title.shown(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         fence = hold.fence,
@@ -135,15 +140,26 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
 }
 
 pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
-    let (key, kind, waited) = (demand.key(), demand.kind.name(), millis(waited));
+    let (key, lock, kind) = (demand.key(), demand.title.shown(), demand.kind.name());
+    let waited = millis(waited);
     if let LockError::Busy { holder, .. } = error {
         let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
-        say!(debug, [key, kind, holder, waited], key, kind, holder, waited_ms = waited, "busy");
+        say!(
+            debug,
+            [key, lock, kind, holder, waited],
+            key,
+            lock,
+            kind,
+            holder,
+            waited_ms = waited,
+            "busy"
+        );
     } else {
         say!(
             debug,
-            [key, kind, error, waited],
+            [key, lock, kind, error, waited],
             key,
+            lock,
             kind,
             %error,
             waited_ms = waited,
@@ -157,6 +173,7 @@ pub(super) fn abandoned(demand: &Demand, waited: Duration) {
         debug,
         [demand, waited],
         key = demand.key(),
+        lock = demand.title.shown(),
         kind = demand.kind.name(),
         waited_ms = millis(waited),
         "the caller stopped waiting"
@@ -168,6 +185,7 @@ pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
         debug,
         [hold, held],
         key = hold.demand.key(),
+        lock = hold.demand.title.shown(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         held_ms = millis(held),
@@ -180,6 +198,7 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
         warn,
         [hold, reason, held],
         key = hold.demand.key(),
+        lock = hold.demand.title.shown(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         %reason,
@@ -188,18 +207,18 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     );
 }
 
-pub(super) fn missed(key: &str, fault: &Fault, is_first: bool) {
-    let why = fault.what.as_str();
+pub(super) fn missed(key: &str, title: &Title, fault: &Fault, is_first: bool) {
+    let (lock, why) = (title.shown(), fault.what.as_str());
     if is_first {
-        say!(warn, [key, why], key, why, "a renewal was missed; the lease still runs");
+        say!(warn, [key, lock, why], key, lock, why, "a renewal was missed; the lease still runs");
     } else {
-        say!(debug, [key, why], key, why, "a renewal was missed; the lease still runs");
+        say!(debug, [key, lock, why], key, lock, why, "a renewal was missed; the lease still runs");
     }
 }
 
-pub(super) fn fault(key: &str, fault: &Fault) {
-    let why = fault.what.as_str();
-    say!(debug, [key, why], key, why, "a command failed");
+pub(super) fn fault(key: &str, title: &Title, fault: &Fault) {
+    let (lock, why) = (title.shown(), fault.what.as_str());
+    say!(debug, [key, lock, why], key, lock, why, "a command failed");
 }
 
 pub(super) fn forced(key: &str, reason: &str) {

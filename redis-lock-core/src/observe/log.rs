@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::domain::demand::Demand;
 use crate::domain::error::in_words;
+use crate::domain::title::Title;
 
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.
@@ -157,23 +159,25 @@ pub(crate) fn never_busy(function: &str) {
 }
 
 /// To be called on the thread of the one who holds the lock.
-pub(crate) fn not_completed(key: &str, error: &crate::LockError) {
+pub(crate) fn not_completed(demand: &Demand, error: &crate::LockError) {
+    let (key, lock) = (demand.key(), demand.title.shown());
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", key, "what was done once may be done again, because that it was done is not confirmed: {error}");
+    tracing::warn!(target: "redis_locks", key, lock, "what was done once may be done again, because that it was done is not confirmed: {error}");
     #[cfg(not(feature = "tracing"))]
-    let _ = (key, error);
+    let _ = (key, lock, error);
 }
 
 /// To be called on the thread of the one who acquires.
-pub(crate) fn stalled(key: &str, label: Option<&str>) {
+pub(crate) fn stalled(key: &str, title: &Title, label: Option<&str>) {
     let who = label.unwrap_or("a blocking acquisition");
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "redis_locks",
         key,
+        lock = title.shown(),
         "{who} waits for a lock and blocks the only thread of its runtime, so no other task goes \
          on; make it async, or call it by `spawn_blocking`"
     );
     #[cfg(not(feature = "tracing"))]
-    let _ = (key, who);
+    let _ = (key, title, who);
 }

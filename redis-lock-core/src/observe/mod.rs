@@ -24,7 +24,9 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
+use crate::domain::title::Sort;
 use crate::{LockError, LossReason, Token};
+use numbers::Series;
 
 /// Whether a subscriber or a recorder may listen. Calls neither.
 #[inline]
@@ -38,6 +40,7 @@ pub(crate) fn may_be_heard() -> bool {
 #[derive(Debug)]
 pub(crate) struct Acquiring {
     demand: Arc<Demand>,
+    series: &'static Series,
     started: Moment,
     span: events::Span,
     is_over: bool,
@@ -52,30 +55,30 @@ impl Acquiring {
 
     #[cold]
     fn begun(demand: Arc<Demand>) -> Box<Self> {
-        numbers::waiting(demand.kind, 1.0);
+        let series = Series::of(demand.sort());
+        series.waiting(1.0);
         let span = events::acquire(&demand);
-        Box::new(Self { demand, started: Moment::now(), span, is_over: false })
+        Box::new(Self { demand, series, started: Moment::now(), span, is_over: false })
     }
 
     /// Another task of this process has the lock.
     pub(crate) fn contended(&self, holder: Option<&str>) {
-        numbers::contended(self.demand.kind);
+        self.series.contended();
         self.span.within(|| events::contended(&self.demand, holder, true));
     }
 
     /// The acquisition ended with this outcome.
     pub(crate) fn ended(mut self, outcome: Result<HoldFacts<'_>, &LockError>) {
         self.is_over = true;
-        let kind = self.demand.kind;
         let waited = Moment::now().since(self.started);
         match outcome {
             Ok(hold) => {
-                numbers::acquired(kind, waited);
+                self.series.acquired(waited);
                 self.span.within(|| events::acquired(&hold, waited));
-                hold.report.begin(&hold);
+                hold.report.begin(&hold, self.series);
             }
             Err(error) => {
-                numbers::failed(kind, error);
+                self.series.failed(error, waited);
                 self.span.within(|| events::failed(&self.demand, error, waited));
             }
         }
@@ -84,10 +87,10 @@ impl Acquiring {
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        numbers::waiting(self.demand.kind, -1.0);
+        self.series.waiting(-1.0);
         if !self.is_over {
-            numbers::abandoned(self.demand.kind);
             let waited = Moment::now().since(self.started);
+            self.series.cancelled(waited);
             self.span.within(|| events::abandoned(&self.demand, waited));
         }
     }
@@ -114,11 +117,11 @@ const BEGUN: u8 = 1;
 const OVER: u8 = 2;
 
 impl HoldReport {
-    fn begin(&self, hold: &HoldFacts<'_>) {
+    fn begin(&self, hold: &HoldFacts<'_>, series: &Series) {
         self.span.open(hold);
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
-            Ok(_) => numbers::held(hold.demand.kind, 1.0),
+            Ok(_) => series.held(1.0),
             // The hold was lost before its caller got the guard.
             Err(_) => self.span.close(|| {}),
         }
@@ -143,10 +146,11 @@ pub(crate) fn ended(
     if stage == OVER {
         return;
     }
-    let (kind, (held, loss)) = (hold.demand.kind, end());
+    let (held, loss) = end();
     if stage == BEGUN {
-        numbers::held(kind, -1.0);
-        numbers::ended(kind, held, loss.as_ref());
+        let series = Series::of(hold.demand.sort());
+        series.held(-1.0);
+        series.ended(held, loss.as_ref());
     }
     let tell = || {
         hold.report.span.close(|| match &loss {
@@ -162,49 +166,50 @@ pub(crate) fn ended(
 
 /// Another process has the lock that was asked for.
 pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audience) {
-    numbers::contended(demand.kind);
+    Series::of(demand.sort()).contended();
     let holder = holder.map(Token::from_wire);
     let label = holder.as_ref().and_then(Token::label);
     audience.tell(|| events::contended(demand, label.as_deref(), false));
 }
 
 /// A renewal was confirmed.
-pub(crate) fn renewed() {
-    numbers::renewed(true);
+pub(crate) fn renewed(sort: Sort) {
+    Series::of(sort).renewed(true);
 }
 
 /// A renewal was missed; whether it is the first one in an outage of the server.
-pub(crate) fn missed(key: &str, fault: &Fault, is_first: bool, audience: &Audience) {
-    numbers::renewed(false);
-    audience.tell(|| events::missed(key, fault, is_first));
+pub(crate) fn missed(demand: &Demand, fault: &Fault, is_first: bool, audience: &Audience) {
+    Series::of(demand.sort()).renewed(false);
+    audience.tell(|| events::missed(demand.key(), &demand.title, fault, is_first));
 }
 
 /// Something happened to a lease that lingers, or that was asked for because it may.
-pub(crate) fn idle(event: IdleEvent) {
+pub(crate) fn idle(sort: Sort, event: IdleEvent) {
+    let series = Series::of(sort);
     match event {
-        IdleEvent::Began => numbers::idle(1.0),
+        IdleEvent::Began => series.idle(1.0),
         IdleEvent::TakenAgain => {
-            numbers::idle(-1.0);
-            numbers::taken_again();
+            series.idle(-1.0);
+            series.taken_again();
         }
         IdleEvent::Ended(why) => {
-            numbers::idle(-1.0);
-            numbers::idle_ended(why);
+            series.idle(-1.0);
+            series.idle_ended(why);
         }
-        IdleEvent::Asked(outcome) => numbers::asked(outcome),
+        IdleEvent::Asked(outcome) => series.asked(outcome),
     }
 }
 
-/// A command failed.
-pub(crate) fn failed(key: &str, fault: &Fault, audience: &Audience) {
-    numbers::fault(fault.class);
-    audience.tell(|| events::fault(key, fault));
+/// A command for a lock failed.
+pub(crate) fn failed(key: &str, sort: Sort, fault: &Fault, audience: &Audience) {
+    Series::of(sort).fault(fault.kind);
+    audience.tell(|| events::fault(key, &sort.1, fault));
 }
 
 /// What was done once could not be remembered, or the server does not say that it is.
-pub(crate) fn not_completed(key: &str, error: &LockError) {
-    numbers::not_completed();
-    log::not_completed(key, error);
+pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
+    Series::of(demand.sort()).not_completed();
+    log::not_completed(demand, error);
 }
 
 /// This process ended a hold by force.

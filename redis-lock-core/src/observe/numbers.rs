@@ -1,17 +1,16 @@
 //! Counters, histograms and gauges. Their names are public: `docs/OBSERVABILITY.md`.
 //!
-//! Keys are put together from constants, without the macros of `metrics`, which would allocate for
-//! a label that is not a literal. No label has more than a handful of values; which key is
-//! contended is reported by events.
+//! No label has more values than the program has functions and names; which key is contended is
+//! reported by events.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
-use crate::domain::error::FaultClass;
+use crate::domain::error::BackendErrorKind;
 use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::kind::Kind;
+use crate::domain::title::Sort;
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";
@@ -34,16 +33,6 @@ const ASKED: &str = "redis_locks_asked_total";
 
 static METADATA: Metadata<'static> = Metadata::new("redis_locks", Level::INFO, Some("redis_locks"));
 
-/// A label with one value, known at compile time.
-macro_rules! label {
-    ($name:literal, $value:literal) => {{
-        static LABEL: [Label; 1] = [Label::from_static_parts($name, $value)];
-        &LABEL
-    }};
-}
-
-type Labels = &'static [Label];
-
 /// Describes the metrics to the recorder. A recorder that is installed later gets no descriptions.
 pub(crate) fn describe() {
     let counters = [
@@ -64,7 +53,9 @@ pub(crate) fn describe() {
         for (name, what) in counters {
             recorder.describe_counter(name.into(), Some(Unit::Count), what.into());
         }
-        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was held")] {
+        let histograms =
+            [(WAIT, "from the call to its end"), (HOLD, "from the lock to its release or loss")];
+        for (name, what) in histograms {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
         }
         let gauges =
@@ -75,126 +66,201 @@ pub(crate) fn describe() {
     });
 }
 
-pub(super) fn waiting(kind: Kind, change: f64) {
-    gauge(WAITING, labels(kind), change);
+/// How many lists the series are spread over.
+const LISTS: usize = 256;
+
+/// Every series that was ever asked for: one for each name that the program has.
+static SERIES: [OnceLock<Box<Series>>; LISTS] = [const { OnceLock::new() }; LISTS];
+
+/// The numbers of one sort of lock. What each acquisition counts has its labels put together once, so
+/// that to count allocates nothing.
+#[derive(Debug)]
+pub(super) struct Series {
+    sort: Sort,
+    acquired: Key,
+    contended: Key,
+    released: Key,
+    wait: Key,
+    hold: Key,
+    waiting: Key,
+    held: Key,
+    /// The next series of its list.
+    next: OnceLock<Box<Self>>,
 }
 
-pub(super) fn held(kind: Kind, change: f64) {
-    gauge(HELD, labels(kind), change);
-}
-
-pub(super) fn contended(kind: Kind) {
-    count(CONTENDED, labels(kind));
-}
-
-pub(super) fn acquired(kind: Kind, waited: Duration) {
-    count(ACQUIRED, labels(kind));
-    record(WAIT, labels(kind), waited);
-}
-
-pub(super) fn failed(_: Kind, error: &LockError) {
-    let why = match error {
-        LockError::Busy { .. } => label!("why", "busy"),
-        LockError::Crowded { .. } => label!("why", "crowded"),
-        LockError::Done { .. } => label!("why", "done"),
-        LockError::Backend { .. } => label!("why", "backend"),
-        LockError::Shutdown => label!("why", "shutdown"),
-        _ => label!("why", "other"),
-    };
-    count(FAILED, why);
-}
-
-pub(super) fn abandoned(_: Kind) {
-    count(FAILED, label!("why", "cancelled"));
-}
-
-pub(super) fn ended(kind: Kind, held: Duration, loss: Option<&LossReason>) {
-    match loss {
-        None => count(RELEASED, labels(kind)),
-        Some(LossReason::Expired) => count(LOST, label!("reason", "expired")),
-        Some(LossReason::Overwritten { .. }) => count(LOST, label!("reason", "overwritten")),
-        Some(LossReason::Removed { because: Some(_) }) => count(LOST, label!("reason", "forced")),
-        Some(LossReason::Removed { because: None }) => count(LOST, label!("reason", "removed")),
-        Some(LossReason::Shutdown) => count(LOST, label!("reason", "shutdown")),
-        Some(LossReason::HoldLimit) => count(LOST, label!("reason", "hold_limit")),
+impl Series {
+    /// The series of a sort of lock, made at the first call.
+    pub(super) fn of(sort: Sort) -> &'static Self {
+        let (kind, title) = sort;
+        let place = title.lock.as_ptr().addr() ^ title.function.as_ptr().addr().rotate_left(5);
+        let mut slot = &SERIES[place % LISTS];
+        loop {
+            let series = slot.get_or_init(|| Box::new(Self::new(sort)));
+            if series.sort.1 == title && series.sort.0.name() == kind.name() {
+                return series;
+            }
+            slot = &series.next;
+        }
     }
-    record(HOLD, labels(kind), held);
-}
 
-pub(super) fn renewed(done: bool) {
-    let outcome = if done { label!("outcome", "answered") } else { label!("outcome", "missed") };
-    count(RENEWALS, outcome);
-}
+    fn new(sort: Sort) -> Self {
+        let plain = |name| key(name, sort, &[]);
+        Self {
+            sort,
+            acquired: plain(ACQUIRED),
+            contended: plain(CONTENDED),
+            released: plain(RELEASED),
+            wait: key(WAIT, sort, &[("outcome", "acquired")]),
+            hold: plain(HOLD),
+            waiting: plain(WAITING),
+            held: plain(HELD),
+            next: OnceLock::new(),
+        }
+    }
 
-pub(super) fn fault(class: FaultClass) {
-    let class = match class {
-        FaultClass::Refused | FaultClass::Moving => label!("class", "refused"),
-        FaultClass::Permanent => label!("class", "permanent"),
-        _ => label!("class", "unknown"),
-    };
-    count(BACKEND_ERRORS, class);
-}
+    pub(super) fn waiting(&self, change: f64) {
+        gauge(&self.waiting, change);
+    }
 
-pub(super) fn not_completed() {
-    count(NOT_COMPLETED, &[]);
+    pub(super) fn held(&self, change: f64) {
+        gauge(&self.held, change);
+    }
+
+    pub(super) fn contended(&self) {
+        count(&self.contended);
+    }
+
+    pub(super) fn acquired(&self, waited: Duration) {
+        count(&self.acquired);
+        record(&self.wait, waited);
+    }
+
+    pub(super) fn failed(&self, error: &LockError, waited: Duration) {
+        let (outcome, reason) = match error {
+            LockError::Busy { .. } => ("busy", ""),
+            LockError::Crowded { .. } => ("crowded", ""),
+            LockError::Done { .. } => ("done", ""),
+            LockError::Backend { source } => ("backend", kind_of(source.kind())),
+            LockError::Shutdown => ("shutdown", ""),
+            LockError::Lost { reason, .. } => ("lost", reason_of(reason)),
+            LockError::Reentrant { .. } => ("reentrant", ""),
+            LockError::InvalidConfig { .. } => ("invalid", ""),
+            _ => ("other", ""),
+        };
+        self.ended_without(outcome, reason, waited);
+    }
+
+    pub(super) fn cancelled(&self, waited: Duration) {
+        self.ended_without("cancelled", "", waited);
+    }
+
+    fn ended_without(&self, outcome: &'static str, reason: &'static str, waited: Duration) {
+        self.count(FAILED, &[("outcome", outcome), ("reason", reason)]);
+        record(&key(WAIT, self.sort, &[("outcome", outcome)]), waited);
+    }
+
+    pub(super) fn ended(&self, held: Duration, loss: Option<&LossReason>) {
+        match loss {
+            None => count(&self.released),
+            Some(reason) => self.count(LOST, &[("reason", reason_of(reason))]),
+        }
+        record(&self.hold, held);
+    }
+
+    pub(super) fn renewed(&self, done: bool) {
+        self.count(RENEWALS, &[("outcome", if done { "answered" } else { "missed" })]);
+    }
+
+    pub(super) fn fault(&self, kind: BackendErrorKind) {
+        self.count(BACKEND_ERRORS, &[("reason", kind_of(kind))]);
+    }
+
+    pub(super) fn not_completed(&self) {
+        self.count(NOT_COMPLETED, &[]);
+    }
+
+    pub(super) fn idle(&self, change: f64) {
+        gauge(&key(IDLE, self.sort, &[]), change);
+    }
+
+    pub(super) fn taken_again(&self) {
+        self.count(TAKEN_AGAIN, &[]);
+    }
+
+    pub(super) fn idle_ended(&self, end: IdleEnd) {
+        let reason = match end {
+            IdleEnd::Over => "over",
+            IdleEnd::Asked => "asked",
+            IdleEnd::Terms => "terms",
+            IdleEnd::Limit => "limit",
+            IdleEnd::Trouble => "trouble",
+            IdleEnd::Shutdown => "shutdown",
+        };
+        self.count(IDLE_ENDED, &[("reason", reason)]);
+    }
+
+    pub(super) fn asked(&self, outcome: AskOutcome) {
+        let outcome = match outcome {
+            AskOutcome::HandedOver => "handed_over",
+            AskOutcome::InUse => "in_use",
+            AskOutcome::Silent => "silent",
+        };
+        self.count(ASKED, &[("outcome", outcome)]);
+    }
+
+    fn count(&self, name: &'static str, more: &[(&'static str, &'static str)]) {
+        count(&key(name, self.sort, more));
+    }
 }
 
 pub(super) fn forced() {
-    count(FORCED, &[]);
+    count(&Key::from_static_name(FORCED));
 }
 
-pub(super) fn idle(change: f64) {
-    gauge(IDLE, &[], change);
+fn reason_of(loss: &LossReason) -> &'static str {
+    match loss {
+        LossReason::Expired => "expired",
+        LossReason::Overwritten { .. } => "overwritten",
+        LossReason::Removed { because: Some(_) } => "forced",
+        LossReason::Removed { because: None } => "removed",
+        LossReason::Shutdown => "shutdown",
+        LossReason::HoldLimit => "hold_limit",
+    }
 }
 
-pub(super) fn taken_again() {
-    count(TAKEN_AGAIN, &[]);
+fn kind_of(kind: BackendErrorKind) -> &'static str {
+    match kind {
+        BackendErrorKind::Unreachable => "unreachable",
+        BackendErrorKind::TimedOut => "timed_out",
+        BackendErrorKind::Refused => "refused",
+        BackendErrorKind::Rights => "rights",
+        BackendErrorKind::ReadOnly => "read_only",
+        BackendErrorKind::Full => "full",
+        BackendErrorKind::NotReplicated => "not_replicated",
+        BackendErrorKind::NoQuorum => "no_quorum",
+        BackendErrorKind::Foreign => "foreign",
+        BackendErrorKind::Protocol => "protocol",
+    }
 }
 
-pub(super) fn idle_ended(why: IdleEnd) {
-    let why = match why {
-        IdleEnd::Over => label!("why", "over"),
-        IdleEnd::Asked => label!("why", "asked"),
-        IdleEnd::Terms => label!("why", "terms"),
-        IdleEnd::Limit => label!("why", "limit"),
-        IdleEnd::Trouble => label!("why", "trouble"),
-        IdleEnd::Shutdown => label!("why", "shutdown"),
-    };
-    count(IDLE_ENDED, why);
+/// The key of a metric. Labels without a value are those that it does not have.
+fn key(name: &'static str, (kind, title): Sort, more: &[(&'static str, &'static str)]) -> Key {
+    let own = [("kind", kind.name()), ("lock", title.lock), ("function", title.function)];
+    let named = own.iter().chain(more.iter().filter(|(_, value)| !value.is_empty()));
+    let labels = named.map(|(name, value)| Label::from_static_parts(name, value));
+    Key::from_parts(name, labels.collect::<Vec<_>>())
 }
 
-pub(super) fn asked(outcome: AskOutcome) {
-    let outcome = match outcome {
-        AskOutcome::HandedOver => label!("outcome", "handed_over"),
-        AskOutcome::InUse => label!("outcome", "in_use"),
-        AskOutcome::Silent => label!("outcome", "silent"),
-    };
-    count(ASKED, outcome);
+fn count(key: &Key) {
+    with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(1));
 }
 
-/// The label of each kind, made once.
-static KINDS: LazyLock<Vec<[Label; 1]>> = LazyLock::new(|| {
-    Kind::EACH.iter().map(|kind| [Label::from_static_parts("kind", kind.name())]).collect()
-});
-
-fn labels(kind: Kind) -> Labels {
-    let label = KINDS.iter().find(|[label]| label.value() == kind.name());
-    label.map_or(&[], |label| label)
+fn gauge(key: &Key, change: f64) {
+    with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(change));
 }
 
-fn count(name: &'static str, labels: Labels) {
-    let key = Key::from_static_parts(name, labels);
-    with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(1));
-}
-
-fn gauge(name: &'static str, labels: Labels, change: f64) {
-    let key = Key::from_static_parts(name, labels);
-    with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).increment(change));
-}
-
-fn record(name: &'static str, labels: Labels, duration: Duration) {
-    let key = Key::from_static_parts(name, labels);
+fn record(key: &Key, duration: Duration) {
     with_recorder(|recorder| {
-        recorder.register_histogram(&key, &METADATA).record(duration.as_secs_f64());
+        recorder.register_histogram(key, &METADATA).record(duration.as_secs_f64());
     });
 }

@@ -2,24 +2,33 @@
 
 use std::time::Duration;
 
-use crate::domain::error::FaultClass;
+use crate::domain::error::BackendErrorKind;
 use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::kind::Kind;
+use crate::domain::title::Sort;
 use crate::{LockError, LossReason};
 
+#[derive(Debug)]
+pub(super) struct Series;
+
+impl Series {
+    pub(super) fn of(_: Sort) -> &'static Self {
+        &Self
+    }
+    pub(super) fn waiting(&self, _: f64) {}
+    pub(super) fn held(&self, _: f64) {}
+    pub(super) fn contended(&self) {}
+    pub(super) fn acquired(&self, _: Duration) {}
+    pub(super) fn failed(&self, _: &LockError, _: Duration) {}
+    pub(super) fn cancelled(&self, _: Duration) {}
+    pub(super) fn ended(&self, _: Duration, _: Option<&LossReason>) {}
+    pub(super) fn renewed(&self, _: bool) {}
+    pub(super) fn fault(&self, _: BackendErrorKind) {}
+    pub(super) fn not_completed(&self) {}
+    pub(super) fn idle(&self, _: f64) {}
+    pub(super) fn taken_again(&self) {}
+    pub(super) fn idle_ended(&self, _: IdleEnd) {}
+    pub(super) fn asked(&self, _: AskOutcome) {}
+}
+
 pub(crate) fn describe() {}
-pub(super) fn waiting(_: Kind, _: f64) {}
-pub(super) fn held(_: Kind, _: f64) {}
-pub(super) fn contended(_: Kind) {}
-pub(super) fn acquired(_: Kind, _: Duration) {}
-pub(super) fn failed(_: Kind, _: &LockError) {}
-pub(super) fn abandoned(_: Kind) {}
-pub(super) fn ended(_: Kind, _: Duration, _: Option<&LossReason>) {}
-pub(super) fn renewed(_: bool) {}
-pub(super) fn fault(_: FaultClass) {}
 pub(super) fn forced() {}
-pub(super) fn not_completed() {}
-pub(super) fn idle(_: f64) {}
-pub(super) fn taken_again() {}
-pub(super) fn idle_ended(_: IdleEnd) {}
-pub(super) fn asked(_: AskOutcome) {}

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) krate: Option<Setting<Path>>,
     /// What a block around the function puts before its templates.
     pub(crate) prefix: Option<Setting<LitStr>>,
+    /// The type or the trait whose method the function is, where a block around it tells.
+    pub(crate) owner: Option<Ident>,
     /// Whether these are those of a block, and not those of a function.
     are_defaults: bool,
 }

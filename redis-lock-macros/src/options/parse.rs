@@ -63,6 +63,11 @@ impl Options {
     fn read_defaults(&mut self, input: ParseStream<'_>) -> Result<()> {
         let content;
         parenthesized!(content in input);
+        if content.peek2(Token![;]) {
+            let owner = content.parse()?;
+            let _: Token![;] = content.parse()?;
+            self.owner.get_or_insert(owner);
+        }
         while !content.is_empty() {
             let name = content.fork().call(Ident::parse_any)?;
             let kinds = ["read", "write", "permits"].map(str::to_owned);

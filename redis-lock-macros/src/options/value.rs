@@ -62,6 +62,25 @@ impl KeySource {
         }
     }
 
+    /// What its locks are called in numbers: the templates as they were written, and expressions in
+    /// braces.
+    pub(crate) fn title(&self, prefix: &str) -> String {
+        let template = |text: &LitStr| format!("{prefix}{}", text.value());
+        let expression =
+            |expr: &Expr| format!("{{{}}}", expr.to_token_stream().to_string().replace(' ', ""));
+        match self {
+            Self::Template(text, _) => template(text),
+            Self::List(elements) => {
+                let each = elements.iter().map(|element| match element {
+                    Element::Template(text) => template(text),
+                    Element::Expr(expr) => expression(expr),
+                });
+                each.collect::<Vec<_>>().join(", ")
+            }
+            Self::Iterator(expr) => expression(expr),
+        }
+    }
+
     /// Every variable that the key may mean, and other names.
     pub(crate) fn words(&self) -> HashSet<String> {
         let templates: Vec<&LitStr> = match self {

@@ -78,10 +78,10 @@ struct CallState {
 
 impl Scope {
     /// The scope of a call of a function whose body asks for the lock. The function's holders are
-    /// called `label`.
+    /// called `label`, and the locks `lock`.
     #[must_use]
-    pub fn new(label: &'static str, known: &'static [Fixed]) -> Self {
-        let plan = Plan::new(label, known);
+    pub fn new(label: &'static str, lock: &'static str, known: &'static [Fixed]) -> Self {
+        let plan = Plan::new(label, lock, known);
         let mut held = BodyLock::default();
         held.finishes = plan.finishes();
         held.in_background = plan.in_background();
@@ -123,11 +123,12 @@ impl Scope {
     #[must_use]
     pub fn asking(
         label: &'static str,
+        lock: &'static str,
         known: &'static [Fixed],
         locks: Option<&Locks>,
         key: Result<LockKey, LockError>,
     ) -> Self {
-        let scope = Self::new(label, known);
+        let scope = Self::new(label, lock, known);
         scope.ask(scope.request(locks, key));
         scope
     }
@@ -136,11 +137,12 @@ impl Scope {
     #[must_use]
     pub fn asking_all(
         label: &'static str,
+        lock: &'static str,
         known: &'static [Fixed],
         locks: Option<&Locks>,
         keys: Result<Vec<LockKey>, LockError>,
     ) -> Self {
-        let scope = Self::new(label, known);
+        let scope = Self::new(label, lock, known);
         scope.ask(scope.request_all(locks, keys));
         scope
     }

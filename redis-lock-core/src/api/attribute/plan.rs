@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::Request;
 use crate::domain::kind::Kind;
+use crate::domain::title::Title;
 
 /// An option of an annotated function that is known when it is compiled, under the name of what it
 /// becomes on a [`Request`].
@@ -68,12 +69,14 @@ pub enum Fixed {
 pub(super) struct Plan {
     /// What its holders are called.
     pub(super) label: &'static str,
+    /// The template of its keys.
+    lock: &'static str,
     known: &'static [Fixed],
 }
 
 impl Plan {
-    pub(super) fn new(label: &'static str, known: &'static [Fixed]) -> Self {
-        Self { label, known }
+    pub(super) fn new(label: &'static str, lock: &'static str, known: &'static [Fixed]) -> Self {
+        Self { label, lock, known }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -107,6 +110,7 @@ impl Plan {
 
     pub(super) fn apply(&self, mut request: Request) -> Request {
         request.options.label = Some(self.label.into());
+        request.options.title = Title { lock: self.lock, function: self.label };
         self.known.iter().fold(request, |request, known| known.apply(request))
     }
 }

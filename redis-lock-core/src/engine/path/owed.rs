@@ -32,7 +32,8 @@ impl Traffic {
     ) {
         let (Outcome::Refused(fault) | Outcome::Unknown(fault)) = &outcome else { return };
         let names = reap.names().clone();
-        let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
+        let (key, sort) = (reap.names().user_key().to_owned(), reap.sort());
+        let fault = fault.clone();
         let now = Moment::now();
         let (mut confirmation, next) = reap.outcome(outcome, sent, now);
         let due = match next {
@@ -55,7 +56,8 @@ impl Traffic {
                 }
             }
         };
-        results.push(Settled::Failed(Box::new(FailedRelease { key, fault, confirmation, due })));
+        let failed = FailedRelease { key, sort, fault, confirmation, due };
+        results.push(Settled::Failed(Box::new(failed)));
         self.send_behind_elsewhere(&names, results);
     }
 

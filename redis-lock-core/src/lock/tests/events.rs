@@ -14,9 +14,11 @@ impl Bench {
 
 /// What happened to leases that linger since the last look.
 fn idle_events(bench: &mut Bench) -> Vec<IdleEvent> {
-    let is_event = |later: &mut Later<u64>| matches!(later, Later::Idle(_));
+    let is_event = |later: &mut Later<u64>| matches!(later, Later::Idle(..));
     let events = bench.effects.later.extract_if(.., is_event);
-    events.filter_map(|it| if let Later::Idle(event) = it { Some(event) } else { None }).collect()
+    events
+        .filter_map(|it| if let Later::Idle(_, event) = it { Some(event) } else { None })
+        .collect()
 }
 
 /// How many events of this sort there were since the last look.
@@ -146,7 +148,7 @@ fn a_contended_lock_is_reported_once_for_each_wait() {
 
 #[test]
 fn renewals_and_missed_renewals_are_reported() {
-    let renewed = |later: &Later<u64>| matches!(later, Later::Renewed);
+    let renewed = |later: &Later<u64>| matches!(later, Later::Renewed(_));
     let missed = |later: &Later<u64>| matches!(later, Later::Missed(..));
     for listening in [true, false] {
         let mut bench = Bench::new();
