@@ -10,7 +10,7 @@ use crate::domain::kind::Kind;
 use crate::domain::label::Label;
 use crate::domain::lock_terms::LockTerms;
 use crate::domain::names::Names;
-use crate::domain::title::{Sort, Title};
+use crate::domain::title::{LockSort, Title};
 use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, Token, Wait};
 
@@ -240,7 +240,7 @@ impl Demand {
     }
 
     /// What its numbers are told apart by.
-    pub(crate) fn sort(&self) -> Sort {
+    pub(crate) fn sort(&self) -> LockSort {
         (self.kind, self.title)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Title {
 }
 
 /// What the numbers of a request are told apart by.
-pub(crate) type Sort = (Kind, Title);
+pub(crate) type LockSort = (Kind, Title);
 
 impl Title {
     /// The name as a field of an event, which is left out where there is none.

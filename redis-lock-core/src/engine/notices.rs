@@ -19,7 +19,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later};
 use crate::observe::Audience;
@@ -56,7 +56,7 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),
-    Renewed(Sort),
+    Renewed(LockSort),
     Missed {
         demand: Arc<Demand>,
         fault: Fault,
@@ -64,8 +64,8 @@ pub(crate) enum Observation {
         is_first: bool,
     },
     /// A command for the lock at this key failed.
-    Failed(String, Sort, Fault),
-    Idle(Sort, IdleEvent),
+    Failed(String, LockSort, Fault),
+    Idle(LockSort, IdleEvent),
     Outage(OutageLine),
 }
 

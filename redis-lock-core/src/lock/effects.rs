@@ -9,7 +9,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::domain::names::Names;
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::store::Command;
 
 /// What has to be done after one step of a machine, in order.
@@ -56,13 +56,13 @@ pub(crate) enum Later<W> {
     /// Another process has the lock, with this value at the key.
     Contended(Arc<Demand>, Option<String>),
     /// The lease of this hold was renewed.
-    Renewed(Sort),
+    Renewed(LockSort),
     /// A renewal was missed; the lease still runs. Once, until the next renewal.
     Missed(Arc<Demand>, Fault),
     /// A question about a lock failed.
     Fault(Arc<Demand>, Fault),
     /// Something happened to a lease that lingers.
-    Idle(Sort, IdleEvent),
+    Idle(LockSort, IdleEvent),
 }
 
 impl<W> Default for Effects<W> {
@@ -92,7 +92,7 @@ impl<W> Effects<W> {
     }
 
     /// Reports what happened to a lease that lingers, if somebody listens.
-    pub(super) fn idle(&mut self, sort: Sort, event: IdleEvent, env: &Env<'_>) {
+    pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent, env: &Env<'_>) {
         if env.listening {
             self.later.push(Later::Idle(sort, event));
         }

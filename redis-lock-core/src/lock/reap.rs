@@ -13,7 +13,7 @@ use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
 use crate::domain::mark::{Mark, MarkKind};
 use crate::domain::names::Names;
-use crate::domain::title::{Sort, Title};
+use crate::domain::title::{LockSort, Title};
 use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::{LockError, LossReason, Token};
@@ -179,7 +179,7 @@ impl Reap {
     }
 
     /// What its numbers are told apart by.
-    pub(crate) fn sort(&self) -> Sort {
+    pub(crate) fn sort(&self) -> LockSort {
         (self.kind, self.title)
     }
 

@@ -18,6 +18,14 @@ macro_rules! say {
     }};
 }
 
+/// The same of a lock, with what it is called.
+macro_rules! say_of {
+    ($level:ident, $demand:expr, [$($value:ident),*], $($what:tt)+) => {{
+        let (key, lock, kind) = ($demand.key(), $demand.title.shown(), $demand.kind.name());
+        say!($level, [key, lock, kind $(, $value)*], key, lock, kind, $($what)+);
+    }};
+}
+
 /// Whether a subscriber may listen to events below the level of warnings. It is not asked: it may
 /// block or panic, and whoever wants to know may have answers for others in hand.
 #[inline]
@@ -113,12 +121,10 @@ impl HoldSpan {
 }
 
 pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
-    say!(
+    say_of!(
         debug,
-        [demand, holder, here],
-        key = demand.key(),
-        lock = demand.title.shown(),
-        kind = demand.kind.name(),
+        demand,
+        [holder, here],
         holder,
         here,
         "the lock is busy; waiting where the caller waits"
@@ -126,12 +132,10 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
 }
 
 pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
-    say!(
+    say_of!(
         debug,
-        [hold, waited],
-        key = hold.demand.key(),
-        lock = hold.demand.title.shown(),
-        kind = hold.demand.kind.name(),
+        hold.demand,
+        [waited],
         token = %hold.token,
         fence = hold.fence,
         waited_ms = millis(waited),
@@ -140,53 +144,24 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
 }
 
 pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
-    let (key, lock, kind) = (demand.key(), demand.title.shown(), demand.kind.name());
     let waited = millis(waited);
     if let LockError::Busy { holder, .. } = error {
         let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
-        say!(
-            debug,
-            [key, lock, kind, holder, waited],
-            key,
-            lock,
-            kind,
-            holder,
-            waited_ms = waited,
-            "busy"
-        );
+        say_of!(debug, demand, [holder, waited], holder, waited_ms = waited, "busy");
     } else {
-        say!(
-            debug,
-            [key, lock, kind, error, waited],
-            key,
-            lock,
-            kind,
-            %error,
-            waited_ms = waited,
-            "not acquired"
-        );
+        say_of!(debug, demand, [error, waited], %error, waited_ms = waited, "not acquired");
     }
 }
 
 pub(super) fn abandoned(demand: &Demand, waited: Duration) {
-    say!(
-        debug,
-        [demand, waited],
-        key = demand.key(),
-        lock = demand.title.shown(),
-        kind = demand.kind.name(),
-        waited_ms = millis(waited),
-        "the caller stopped waiting"
-    );
+    say_of!(debug, demand, [waited], waited_ms = millis(waited), "the caller stopped waiting");
 }
 
 pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
-    say!(
+    say_of!(
         debug,
-        [hold, held],
-        key = hold.demand.key(),
-        lock = hold.demand.title.shown(),
-        kind = hold.demand.kind.name(),
+        hold.demand,
+        [held],
         token = %hold.token,
         held_ms = millis(held),
         "released"
@@ -194,12 +169,10 @@ pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
 }
 
 pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
-    say!(
+    say_of!(
         warn,
-        [hold, reason, held],
-        key = hold.demand.key(),
-        lock = hold.demand.title.shown(),
-        kind = hold.demand.kind.name(),
+        hold.demand,
+        [reason, held],
         token = %hold.token,
         %reason,
         held_ms = millis(held),

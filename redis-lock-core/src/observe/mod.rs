@@ -24,7 +24,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::{LockError, LossReason, Token};
 use numbers::Series;
 
@@ -173,7 +173,7 @@ pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audien
 }
 
 /// A renewal was confirmed.
-pub(crate) fn renewed(sort: Sort) {
+pub(crate) fn renewed(sort: LockSort) {
     Series::of(sort).renewed(true);
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn missed(demand: &Demand, fault: &Fault, is_first: bool, audience: &
 }
 
 /// Something happened to a lease that lingers, or that was asked for because it may.
-pub(crate) fn idle(sort: Sort, event: IdleEvent) {
+pub(crate) fn idle(sort: LockSort, event: IdleEvent) {
     let series = Series::of(sort);
     match event {
         IdleEvent::Began => series.idle(1.0),
@@ -201,7 +201,7 @@ pub(crate) fn idle(sort: Sort, event: IdleEvent) {
 }
 
 /// A command for a lock failed.
-pub(crate) fn failed(key: &str, sort: Sort, fault: &Fault, audience: &Audience) {
+pub(crate) fn failed(key: &str, sort: LockSort, fault: &Fault, audience: &Audience) {
     Series::of(sort).fault(fault.kind);
     audience.tell(|| events::fault(key, &sort.1, fault));
 }

@@ -10,7 +10,7 @@ use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
 use crate::domain::error::BackendErrorKind;
 use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";
@@ -76,7 +76,7 @@ static SERIES: [OnceLock<Box<Series>>; LISTS] = [const { OnceLock::new() }; LIST
 /// that to count allocates nothing.
 #[derive(Debug)]
 pub(super) struct Series {
-    sort: Sort,
+    sort: LockSort,
     acquired: Key,
     contended: Key,
     released: Key,
@@ -90,7 +90,7 @@ pub(super) struct Series {
 
 impl Series {
     /// The series of a sort of lock, made at the first call.
-    pub(super) fn of(sort: Sort) -> &'static Self {
+    pub(super) fn of(sort: LockSort) -> &'static Self {
         let (kind, title) = sort;
         let place = title.lock.as_ptr().addr() ^ title.function.as_ptr().addr().rotate_left(5);
         let mut slot = &SERIES[place % LISTS];
@@ -103,7 +103,7 @@ impl Series {
         }
     }
 
-    fn new(sort: Sort) -> Self {
+    fn new(sort: LockSort) -> Self {
         let plain = |name| key(name, sort, &[]);
         Self {
             sort,
@@ -244,7 +244,7 @@ fn kind_of(kind: BackendErrorKind) -> &'static str {
 }
 
 /// The key of a metric. Labels without a value are those that it does not have.
-fn key(name: &'static str, (kind, title): Sort, more: &[(&'static str, &'static str)]) -> Key {
+fn key(name: &'static str, (kind, title): LockSort, more: &[(&'static str, &'static str)]) -> Key {
     let own = [("kind", kind.name()), ("lock", title.lock), ("function", title.function)];
     let named = own.iter().chain(more.iter().filter(|(_, value)| !value.is_empty()));
     let labels = named.map(|(name, value)| Label::from_static_parts(name, value));

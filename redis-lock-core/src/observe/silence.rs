@@ -1,17 +1,19 @@
 //! Replaces the metrics when the `metrics` feature is off: all functions do nothing.
 
+pub(super) use Silence as Series;
+
 use std::time::Duration;
 
 use crate::domain::error::BackendErrorKind;
 use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::{LockError, LossReason};
 
 #[derive(Debug)]
-pub(super) struct Series;
+pub(super) struct Silence;
 
-impl Series {
-    pub(super) fn of(_: Sort) -> &'static Self {
+impl Silence {
+    pub(super) fn of(_: LockSort) -> &'static Self {
         &Self
     }
     pub(super) fn waiting(&self, _: f64) {}

@@ -11,7 +11,7 @@ use super::in_hand::{InHand, InHandCount};
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::title::Sort;
+use crate::domain::title::LockSort;
 use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Outgoing, Reap};
 use crate::store::Command;
@@ -246,7 +246,7 @@ pub(crate) enum Settled {
 #[derive(Debug)]
 pub(crate) struct FailedRelease {
     pub(crate) key: String,
-    pub(crate) sort: Sort,
+    pub(crate) sort: LockSort,
     pub(crate) fault: Fault,
     pub(crate) confirmation: Option<Confirmation>,
     /// When it is tried again; `None` when it is in the queue.
