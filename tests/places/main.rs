@@ -24,6 +24,7 @@ mod everywhere;
 mod lost_writes;
 mod mayhem;
 mod partitions;
+mod quorum;
 mod released;
 mod replicas;
 mod rights;

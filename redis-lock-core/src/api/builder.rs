@@ -17,6 +17,7 @@ use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
+const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 const DEFAULT_NAMESPACE: &str = "lock";
 
 /// Sets up [`Locks`]: the server, the namespace, and what requests don't set. Made by
@@ -49,6 +50,7 @@ pub struct Builder {
     max_waiters: Option<usize>,
     label: Option<String>,
     scripting: Scripting,
+    rejoin: Option<Duration>,
 }
 
 impl Builder {
@@ -61,6 +63,7 @@ impl Builder {
     /// | a unix socket | `redis+unix:///path?db=0` |
     /// | a [`cluster`](Self::cluster) | `redis-cluster://a:7000,b:7000`, `rediss-cluster://…` |
     /// | [`sentinel`](Self::sentinel)s | `redis-sentinel://s1:26379,s2:26379/mymaster`, `rediss-sentinel://…` |
+    /// | a [`quorum`](Self::quorum) | `redis-quorum://a,b,c`, `rediss-quorum://…` |
     ///
     /// The same with `valkey` in place of `redis`.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
@@ -107,6 +110,37 @@ impl Builder {
     ) -> Self {
         let urls = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
         self.server = Server::Sentinel(urls, name.into());
+        self
+    }
+
+    /// A quorum of independent servers, at least three and an odd number: a lock is held when a majority
+    /// of them has it, so it outlives the loss of any minority.
+    ///
+    /// Each of these URLs is one server, with credentials of its own. They must fail independently and
+    /// must not be replicas of each other. A node that can't be reached does not keep the others from
+    /// working. There are mutexes, read-write locks and several keys at once, no permits and no locks
+    /// that never expire; `linger` is ignored. The error where too few agree is
+    /// [`NoQuorum`](crate::NoQuorum).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let nodes = ["redis://a", "redis://b", "redis://c"];
+    /// let locks = redis_locks::Locks::builder().quorum(nodes).open()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn quorum<S: AsRef<str>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
+        self.server = Server::Quorum(urls.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self
+    }
+
+    /// How long a node of a quorum must have run before it votes for new holders; by default 60 seconds.
+    ///
+    /// A node that was restarted may have forgotten who holds a lock. By the end of this time every lease
+    /// has ended or was renewed, which tells the node of it. So no ttl may be longer, its margin included.
+    /// Zero lets nodes vote at once: right only if each of them persists every write before it answers
+    /// (`appendfsync always`).
+    pub fn rejoin(mut self, time: Duration) -> Self {
+        self.rejoin = Some(time);
         self
     }
 
@@ -245,8 +279,15 @@ impl Builder {
     /// [`InvalidConfig`](LockError::InvalidConfig), [`NotConfigured`](LockError::NotConfigured)
     /// when no server was named.
     pub fn open(self) -> Result<Locks, LockError> {
-        let settings = self.settings()?;
+        let mut settings = self.settings()?;
         let servers = Servers::of(self.server, &self.nodes)?;
+        match (&servers, self.rejoin) {
+            (Servers::Quorum(_), rejoin) => {
+                settings.on_quorum(rejoin.unwrap_or(DEFAULT_REJOIN), self.replicas)?;
+            }
+            (_, Some(_)) => return Err(ConfigError::RejoinAlone.into()),
+            (_, None) => {}
+        }
         if self.replicas > 0 && matches!(servers, Servers::Memory(_)) {
             return Err(ConfigError::MemoryHasNoReplicas.into());
         }
@@ -308,6 +349,7 @@ impl Builder {
             server: String::new(),
             command_timeout: self.command_timeout,
             scripting: self.scripting,
+            rejoin: None,
         }
     }
 }
@@ -320,7 +362,8 @@ fn locks(settings: Settings, servers: &Servers, replicas: u32, tls: Option<&TlsS
         let terms = Terms::new(&namespace, manager, timeout).with_scripting(scripting);
         terms.with_replicas(replicas).with_ttl(ttl).with_tls(tls)
     };
-    let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
+    let rejoin = settings.rejoin.unwrap_or_default();
+    let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms, rejoin));
     let in_memory = matches!(servers, Servers::Memory(_));
     Locks::new(Settings { server: servers.describe(), in_memory, ..settings }, link)
 }

@@ -1,6 +1,6 @@
 //! Listings: locks, one page after the other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -27,6 +27,8 @@ pub struct Listing {
     page: Option<PageFuture>,
     /// The cursor of the next page; `None` after the last one.
     next: Option<u64>,
+    /// Those of a quorum that were shown, since each of its nodes names them.
+    shown: BTreeSet<String>,
 }
 
 type PageFuture = Pin<Box<dyn Future<Output = Result<Page, LockError>> + Send>>;
@@ -38,7 +40,14 @@ struct Page {
 
 impl Listing {
     pub(crate) fn new(locks: Locks, pattern: Names) -> Self {
-        Self { locks, pattern, found: VecDeque::new(), page: None, next: Some(0) }
+        Self {
+            locks,
+            pattern,
+            found: VecDeque::new(),
+            page: None,
+            next: Some(0),
+            shown: BTreeSet::new(),
+        }
     }
 
     /// The next lock; `None` after the last one.
@@ -68,7 +77,10 @@ impl Listing {
             let page = ready!(page.as_mut().poll(context));
             self.page = None;
             match page {
-                Ok(page) => {
+                Ok(mut page) => {
+                    if self.locks.settings().rejoin.is_some() {
+                        page.found.retain(|status| self.shown.insert(status.key.clone()));
+                    }
                     self.found.extend(page.found);
                     self.next = page.next;
                 }

@@ -1,14 +1,16 @@
 //! Which server, or servers, a builder was given.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::server_url::{self, Named, database};
 use crate::engine::Arbiter;
-use crate::store::TlsSettings;
 use crate::store::memory::Memory;
+use crate::store::quorum::{QuorumConnector, Roster};
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
 };
+use crate::store::{Connector, TlsSettings};
 use crate::{ConfigError, LockError};
 
 /// As the builder was given it.
@@ -20,6 +22,7 @@ pub(crate) enum Server {
     Client(Box<redis::Client>),
     Cluster(Vec<String>),
     Sentinel(Vec<String>, String),
+    Quorum(Vec<String>),
     Memory,
 }
 
@@ -46,6 +49,7 @@ pub(crate) enum Servers {
         sentinels: Box<NodeAccess>,
         servers: Box<NodeAccess>,
     },
+    Quorum(Vec<redis::Client>),
 }
 
 impl Servers {
@@ -60,6 +64,7 @@ impl Servers {
             Server::Sentinel(urls, name) => {
                 Some(Named::Sentinel(server_url::read_sentinels(&urls)?, name))
             }
+            Server::Quorum(urls) => Some(Named::Quorum(server_url::read_quorum(&urls)?)),
         };
         options.check(named.as_ref())?;
         #[cfg(feature = "rustls")]
@@ -76,6 +81,10 @@ impl Servers {
                 Ok(Self::Cluster { seeds, access })
             }
             Some(Named::Sentinel(seeds, name)) => Self::sentinel(&seeds, name, options),
+            Some(Named::Quorum(nodes)) if nodes.len() < 3 || nodes.len() % 2 == 0 => {
+                Err(ConfigError::QuorumSize { given: nodes.len() }.into())
+            }
+            Some(Named::Quorum(nodes)) => Ok(Self::Quorum(nodes)),
         }
     }
 
@@ -105,6 +114,7 @@ impl Servers {
             Self::Memory(_) => None,
             Self::One(client) => Some(client),
             Self::Cluster { seeds, .. } | Self::Sentinel { seeds, .. } => seeds.first(),
+            Self::Quorum(nodes) => nodes.iter().find(|node| crate::store::tls::is_used_by(node)),
         }
     }
 
@@ -123,11 +133,17 @@ impl Servers {
             Self::Sentinel { name, seeds, .. } => {
                 format!("{name}, as named by the sentinels {}", addresses(seeds))
             }
+            Self::Quorum(nodes) => format!("quorum of {}", addresses(nodes)),
         }
     }
 
     /// Creates the arbiter for one manager.
-    pub(crate) fn arbiter(&self, manager: &Arc<str>, terms: &dyn Fn(&str) -> Terms) -> Arbiter {
+    pub(crate) fn arbiter(
+        &self,
+        manager: &Arc<str>,
+        terms: &dyn Fn(&str) -> Terms,
+        rejoin: Duration,
+    ) -> Arbiter {
         match self {
             Self::Memory(memory) => Arbiter::One(Arc::new(memory.connector(manager))),
             Self::One(client) => {
@@ -146,15 +162,26 @@ impl Servers {
                     SentinelDirectory::new(name.clone(), seeds, sentinels, servers, terms);
                 Arbiter::Several(Arc::new(directory))
             }
+            Self::Quorum(nodes) => Arbiter::One(Arc::new(quorum(nodes, &terms(manager), rejoin))),
         }
     }
+}
+
+/// The nodes of a quorum, each with a connection of its own.
+fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumConnector {
+    let name = |node: &redis::Client| node.get_connection_info().addr().to_string().into();
+    let roster = Roster::new(nodes.iter().map(name).collect(), rejoin);
+    let each = nodes.iter().zip(roster.seats_of()).map(|(node, seat)| {
+        Arc::new(RedisConnector::of_quorum(node.clone(), seat, terms)) as Arc<dyn Connector>
+    });
+    QuorumConnector::new(each.collect(), roster, terms.time_limit())
 }
 
 impl NodeOptions {
     /// Options for several nodes make no sense for one server.
     fn check(&self, named: Option<&Named>) -> Result<(), ConfigError> {
         let is_sentinel = matches!(named, Some(Named::Sentinel(..)));
-        let is_one = matches!(named, None | Some(Named::One(_)));
+        let is_one = matches!(named, None | Some(Named::One(_) | Named::Quorum(_)));
         if self.sentinel_auth.is_some() && !is_sentinel {
             return Err(ConfigError::SentinelAuthAlone);
         }
@@ -188,6 +215,9 @@ impl NodeOptions {
             }
             Some(Named::Sentinel(sentinels, name)) => {
                 Named::Sentinel(sentinels.into_iter().map(add).collect::<Result<_, _>>()?, name)
+            }
+            Some(Named::Quorum(nodes)) => {
+                Named::Quorum(nodes.into_iter().map(add).collect::<Result<_, _>>()?)
             }
         }))
     }

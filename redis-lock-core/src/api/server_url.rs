@@ -18,14 +18,19 @@ pub(crate) enum Named {
     Cluster(Vec<redis::Client>),
     /// Sentinels, and what they call the primary.
     Sentinel(Vec<redis::Client>, String),
+    /// Independent servers.
+    Quorum(Vec<redis::Client>),
 }
 
-/// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000` and
-/// `redis-sentinel://s1:26379,s2/mymaster`.
+/// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000`,
+/// `redis-quorum://a,b,c` and `redis-sentinel://s1:26379,s2/mymaster`.
 pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
     let parts = Parts::of(url)?;
     if let Some(scheme) = parts.scheme.strip_suffix("-cluster") {
         return Ok(Named::Cluster(each(scheme, &parts, parts.path, None)?));
+    }
+    if let Some(scheme) = parts.scheme.strip_suffix("-quorum") {
+        return Ok(Named::Quorum(each(scheme, &parts, parts.path, None)?));
     }
     let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
         let scheme = simple(parts.scheme, HAS_TLS)?;
@@ -51,12 +56,25 @@ pub(crate) fn read_cluster(urls: &[String]) -> Result<Vec<redis::Client>, Config
         match read(url)? {
             Named::One(client) => nodes.push(client),
             Named::Cluster(clients) => nodes.extend(clients),
-            Named::Sentinel(..) => return Err(no_seed(url)),
+            Named::Sentinel(..) | Named::Quorum(_) => return Err(no_seed(url)),
         }
     }
     check_seeds(&nodes)?;
     if let Some(db) = nodes.iter().map(database).find(|db| *db != 0) {
         return Err(ConfigError::ClusterDatabase { db });
+    }
+    Ok(nodes)
+}
+
+/// Reads the URLs of the nodes of a quorum, which may differ in all.
+pub(crate) fn read_quorum(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
+    let mut nodes = Vec::new();
+    for url in urls {
+        match read(url)? {
+            Named::One(client) => nodes.push(client),
+            Named::Quorum(clients) => nodes.extend(clients),
+            Named::Cluster(_) | Named::Sentinel(..) => return Err(no_seed(url)),
+        }
     }
     Ok(nodes)
 }
@@ -265,7 +283,9 @@ mod tests {
     fn every_parameter_of_a_url_is_honoured_or_refused() {
         let all = |url: &str| match read(url).unwrap() {
             Named::One(client) => vec![client],
-            Named::Cluster(clients) | Named::Sentinel(clients, _) => clients,
+            Named::Cluster(clients) | Named::Sentinel(clients, _) | Named::Quorum(clients) => {
+                clients
+            }
         };
         for url in [
             "redis://a?db=1",

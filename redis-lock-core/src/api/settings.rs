@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Wait;
-use crate::domain::demand::InCommon;
+use crate::domain::demand::{InCommon, check_rejoin};
 use crate::domain::status::Scripting;
+use crate::{ConfigError, Wait};
 
 /// The defaults of all requests of a `Locks`.
 #[derive(Clone, Debug)]
@@ -25,12 +25,33 @@ pub(crate) struct Settings {
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) scripting: Scripting,
+    /// Of a quorum, how long a node that has started does not vote.
+    pub(crate) rejoin: Option<Duration>,
 }
 
 impl Settings {
     /// What all demands have in common.
     pub(crate) fn in_common(&self) -> InCommon<'_> {
-        InCommon { namespace: &self.namespace, label: &self.label, timeout: self.command_timeout() }
+        InCommon {
+            namespace: &self.namespace,
+            label: &self.label,
+            timeout: self.command_timeout(),
+            rejoin: self.rejoin,
+        }
+    }
+
+    /// The settings for a quorum, if it can offer what they ask for.
+    pub(crate) fn on_quorum(&mut self, rejoin: Duration, replicas: u32) -> Result<(), ConfigError> {
+        let no = |what, why| Err(ConfigError::NotOnQuorum { what, why });
+        if replicas > 0 {
+            return no("replicas", "its nodes are independent; leave `replicas` out");
+        }
+        if self.scripting == Scripting::Never {
+            return no("locks without scripts", "its nodes need the rights `+eval +evalsha`");
+        }
+        check_rejoin(self.ttl, self.margin, rejoin)?;
+        (self.rejoin, self.linger) = (Some(rejoin), None);
+        Ok(())
     }
 
     /// How long a command may take.

@@ -23,7 +23,7 @@ pub enum ConfigError {
     /// The server's URL is one of another protocol.
     #[error(
         "the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, redis-cluster, \
-         redis-sentinel, or valkey"
+         redis-sentinel, redis-quorum, or valkey"
     )]
     #[non_exhaustive]
     UnknownScheme {
@@ -69,6 +69,41 @@ pub enum ConfigError {
     /// `address_map` was given for a single server, which is reached by its own URL.
     #[error("address_map has no meaning for one server; name the address where it is reached")]
     AddressMapAlone,
+    /// A quorum of an even number of nodes, or of fewer than three.
+    #[error(
+        "a quorum of {given} nodes survives no more failures than one of fewer; name an odd number, at \
+         least 3"
+    )]
+    #[non_exhaustive]
+    QuorumSize {
+        /// How many were named.
+        given: usize,
+    },
+    /// `rejoin` was given without a quorum.
+    #[error("rejoin has no meaning without a quorum; leave it out, or name the nodes by `quorum`")]
+    RejoinAlone,
+    /// A lease that may outlast the time after which a node that has forgotten it votes again.
+    #[error(
+        "a lease of {lease:?}, ttl and margin together, is longer than rejoin ({rejoin:?}), so a node \
+         that has started anew would vote while locks are held that it has forgotten; shorten the \
+         lease or raise rejoin"
+    )]
+    #[non_exhaustive]
+    LeaseBeyondRejoin {
+        /// The ttl and the margin.
+        lease: Duration,
+        /// How long a node that has started does not vote.
+        rejoin: Duration,
+    },
+    /// Something that a quorum can't offer.
+    #[error("a quorum has no {what}: {why}")]
+    #[non_exhaustive]
+    NotOnQuorum {
+        /// What was asked for.
+        what: &'static str,
+        /// Why there is none, and what to do instead.
+        why: &'static str,
+    },
     /// Replicas were asked for, and locks in memory have none.
     #[error("locks in memory have no replicas; leave `replicas` out, or name a server")]
     MemoryHasNoReplicas,
@@ -80,8 +115,8 @@ pub enum ConfigError {
     NoTls,
     /// Certificates for a server that is not reached over TLS.
     #[error(
-        "certificates have no meaning without TLS; name the servers by rediss://, rediss-cluster:// or \
-         rediss-sentinel://"
+        "certificates have no meaning without TLS; name the servers by rediss://, rediss-cluster://, \
+         rediss-sentinel:// or rediss-quorum://"
     )]
     CertificatesAlone,
     /// A certificate or a key that can't be read.

@@ -68,6 +68,8 @@ pub(crate) struct InCommon<'a> {
     pub(crate) label: &'a Arc<str>,
     /// How long a command may take.
     pub(crate) timeout: Duration,
+    /// Of a quorum, how long a node that has started does not vote.
+    pub(crate) rejoin: Option<Duration>,
 }
 
 /// A checked request for one key: what the engine works with.
@@ -205,10 +207,41 @@ impl Options {
         common: &InCommon<'_>,
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
+        common.rejoin.map_or(Ok(()), |rejoin| self.check_on_quorum(kind, rejoin))?;
         let names = keys.named(common.namespace)?;
         let terms = self.terms(common);
         let (title, adopts) = (self.title, self.adopts.clone());
         Ok(Demand { names, kind, title, terms, adopts, runtime: None })
+    }
+
+    /// Checks that a quorum can offer it.
+    fn check_on_quorum(&self, kind: Kind, rejoin: Duration) -> Result<(), ConfigError> {
+        let no = |what, why| Err(ConfigError::NotOnQuorum { what, why });
+        if kind.limit().is_some() {
+            return no(
+                "permits",
+                "more holders than permits could each have a majority; use one server",
+            );
+        }
+        let Some(ttl) = self.ttl else {
+            return no(
+                "locks that never expire",
+                "a node that restarts forgets them; give it a ttl",
+            );
+        };
+        if self.linger.is_some_and(|linger| !linger.is_zero()) {
+            return no("idle leases", "leave `linger` out, or use one server");
+        }
+        if self.once.is_some() {
+            return no("`once`", "a node that restarts forgets what was done; use one server");
+        }
+        if self.fenced && kind == Kind::Read {
+            let why = "readers that come together may be given the same; fence the writers";
+            return no("fencing numbers for readers", why);
+        }
+        check_rejoin(ttl, self.margin, rejoin)?;
+        // Where nobody renews it any more, it is not brought back to nodes either.
+        self.min_hold.map_or(Ok(()), |least| check_rejoin(least, None, rejoin))
     }
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {
@@ -270,6 +303,19 @@ pub(crate) fn check_margin(margin: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Checks that a node of a quorum votes again only when all leases that it may have forgotten are over.
+pub(crate) fn check_rejoin(
+    ttl: Duration,
+    margin: Option<Duration>,
+    rejoin: Duration,
+) -> Result<(), ConfigError> {
+    let lease = ttl.saturating_add(margin.unwrap_or_default());
+    match lease > rejoin && !rejoin.is_zero() {
+        true => Err(ConfigError::LeaseBeyondRejoin { lease, rejoin }),
+        false => Ok(()),
+    }
+}
+
 pub(crate) fn check_millis(
     option: &'static str,
     given: Duration,
@@ -309,7 +355,7 @@ pub(crate) mod tests {
     fn demand_of(options: &Options, key: &str) -> Demand {
         let label = &"".into();
         let timeout = Duration::from_secs(2);
-        let common = InCommon { namespace: "lock", label, timeout };
+        let common = InCommon { namespace: "lock", label, timeout, rejoin: None };
         options.demand(Keys::One(key.into()), Kind::Mutex, &common).unwrap()
     }
 

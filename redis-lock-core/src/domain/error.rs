@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::domain::harmless::harmless;
 use crate::domain::timestamp::rfc3339;
-use crate::{ConfigError, Holder, LossReason};
+use crate::{ConfigError, Holder, LossReason, NoQuorum, NotReplicated};
 
 /// The most characters of an error's text that come from a server.
 const MOST_TEXT: usize = 1_000;
@@ -279,10 +279,19 @@ impl BackendError {
         self.fault.source.as_deref()?.downcast_ref().copied()
     }
 
+    /// What each node of a quorum said, where too few of them agreed.
+    #[must_use]
+    pub fn no_quorum(&self) -> Option<&NoQuorum> {
+        self.fault.source.as_deref()?.downcast_ref()
+    }
+
     /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
     #[must_use]
     pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
-        self.fault.source.as_deref().filter(|source| !source.is::<NotReplicated>())
+        self.fault
+            .source
+            .as_deref()
+            .filter(|source| !source.is::<NotReplicated>() && !source.is::<NoQuorum>())
     }
 }
 
@@ -306,21 +315,6 @@ impl Error for BackendError {
         }
         Some(source)
     }
-}
-
-/// An acquisition or a renewal that fewer replicas had in time than were asked for. It does not count;
-/// what was acquired is released again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "only {got} of the {wanted} replicas that must have it had it in time; look after the replicas, \
-     or ask for fewer by `replicas`"
-)]
-#[non_exhaustive]
-pub struct NotReplicated {
-    /// How many had it.
-    pub got: u32,
-    /// How many were asked for.
-    pub wanted: u32,
 }
 
 /// What sort of failure a [`BackendError`] is.

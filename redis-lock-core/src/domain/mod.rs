@@ -25,6 +25,7 @@ pub(crate) mod timestamp;
 pub(crate) mod title;
 pub(crate) mod together;
 pub(crate) mod token;
+pub(crate) mod too_few;
 pub(crate) mod unsettled;
 pub(crate) mod used_arcs;
 pub(crate) mod wait;

@@ -75,6 +75,18 @@ pub(crate) enum PlantedFault {
     /// A waiter that was taken out of the queue, and queues again, counts as if it had kept its place. It
     /// has a history of its own, in which others ask while no message reaches its process.
     PlaceNotNew,
+    /// A node of a quorum votes although it has just started.
+    YoungVote,
+    /// A quorum counts the nodes that it reaches, instead of all.
+    MajorityOfReached,
+    /// A repair of a quorum's node counts as its confirmation.
+    RepairCounts,
+    /// What an attempt that failed has of a quorum's nodes is not given back.
+    LoserKept,
+    /// A vote of a quorum's node that comes after the decision is given back.
+    WinnerUndone,
+    /// A fencing number of a quorum is known to the node that gave it alone.
+    FenceOfOne,
 }
 
 impl PlantedFault {

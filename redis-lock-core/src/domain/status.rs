@@ -223,6 +223,8 @@ pub enum Topology {
     Sentinel,
     /// Several, each with a part of the keys.
     Cluster,
+    /// Several that know nothing of each other, of which a majority has to agree.
+    Quorum,
 }
 
 impl fmt::Display for Topology {
@@ -232,6 +234,7 @@ impl fmt::Display for Topology {
             Self::Single => "single",
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
+            Self::Quorum => "quorum",
         })
     }
 }
@@ -247,7 +250,10 @@ pub struct NodeInfo {
     /// Name and version, once it was connected to.
     pub version: Option<String>,
     /// Why it can't be used, where the last try to connect to it failed: its locks wait, and no others.
+    /// Of a node of a quorum also why it does not vote.
     pub trouble: Option<String>,
+    /// Whether it votes, if it is a node of a quorum; of all others this is `true`.
+    pub votes: bool,
 }
 
 /// What a node does.

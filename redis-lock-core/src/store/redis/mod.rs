@@ -62,9 +62,11 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use super::quorum::Seat;
 use super::redirect::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::BackendErrorKind;
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{beside_locks, tag_of};
 use crate::domain::status::Scripting;
@@ -130,6 +132,11 @@ impl Terms {
         Self { tls: tls.cloned(), ..self }
     }
 
+    /// How long connecting may take.
+    pub(crate) fn time_limit(&self) -> Duration {
+        self.time_limit
+    }
+
     /// A tenth more or less, differently for each manager.
     fn jittered(&self, pace: Duration) -> Duration {
         pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
@@ -177,12 +184,14 @@ enum Way {
     Alone(Box<redis::Client>),
     /// One of several nodes.
     Node(Box<NodeAccess>, Member),
+    /// One of a quorum.
+    Seat(Box<redis::Client>, Seat),
 }
 
 impl Way {
     async fn client(&self) -> Result<redis::Client, Fault> {
         match self {
-            Self::Alone(client) => Ok(with_nodelay((**client).clone())),
+            Self::Alone(client) | Self::Seat(client, _) => Ok(with_nodelay((**client).clone())),
             Self::Node(access, member) => {
                 let address =
                     Address::parse(&member.name).ok_or_else(|| no_address(&member.name))?;
@@ -193,7 +202,7 @@ impl Way {
 
     fn member(&self) -> Option<&Member> {
         match self {
-            Self::Alone(_) => None,
+            Self::Alone(_) | Self::Seat(..) => None,
             Self::Node(_, member) => Some(member),
         }
     }
@@ -206,6 +215,11 @@ fn no_address(name: &str) -> Fault {
 impl RedisConnector {
     pub(crate) fn new(client: redis::Client, terms: &Terms) -> Self {
         Self::by(Way::Alone(Box::new(client)), terms)
+    }
+
+    /// Connects to one node of a quorum.
+    pub(crate) fn of_quorum(client: redis::Client, seat: Seat, terms: &Terms) -> Self {
+        Self::by(Way::Seat(Box::new(client), seat), terms)
     }
 
     /// Connects to one node of several.
@@ -332,6 +346,11 @@ impl RedisConnector {
         if let Some(member) = self.way.member() {
             member.set_version(&found.version);
             found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);
+        }
+        if let Way::Seat(_, seat) = &self.way {
+            let run = found.run.as_deref();
+            seat.introduced(run, found.uptime, &found.version, Moment::now())?;
+            found.warnings.extend(nodes::forgets(seat.votes_at_once(), driver).await?);
         }
         found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
         let seen = Some((found.version.clone(), found.warnings.clone()));

@@ -1,5 +1,7 @@
 //! Finds out what a server can do, at each connect.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
@@ -55,6 +57,8 @@ pub(super) struct Found {
     pub(super) cluster: bool,
     /// Its run id, which changes with each start.
     pub(super) run: Option<String>,
+    /// How long it has run, by its own clock.
+    pub(super) uptime: Option<Duration>,
     /// How many replicas are connected, if the server says so.
     pub(super) replicas: u32,
     /// Warnings for operators.
@@ -127,10 +131,12 @@ pub(super) async fn probe(
     if !denied {
         load_scripts(connection).await?;
     }
+    let uptime = field(&info, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+    let uptime = uptime.map(Duration::from_secs);
     let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
     let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
-    Ok(Found { delete, atomic_by, version, cluster, run, replicas, warnings })
+    Ok(Found { delete, atomic_by, version, cluster, run, uptime, replicas, warnings })
 }
 
 /// Has the server keep the scripts. Only once it is known to serve this user: a server closes the connection of

@@ -1,6 +1,6 @@
 //! A second connection beside that for commands, and how it is made.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -11,55 +11,10 @@ use super::direct_line::DirectLine;
 use super::probe::field;
 use super::{Terms, Way, decode, introduction};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::{SharedNews, TaskWaker, Watcher};
+use crate::store::link_slot::LinkSlot;
 
-/// Where a new connection is left for whoever reads, and how to watch it.
-#[derive(Default)]
-pub(super) struct LineSlot {
-    state: Mutex<SlotState>,
-    news: SharedNews,
-}
-
-#[derive(Default)]
-struct SlotState {
-    made: Option<Result<DirectLine, Fault>>,
-    /// That of the latest connection, with its number.
-    watcher: Option<(u64, Watcher)>,
-    number: u64,
-}
-
-impl LineSlot {
-    pub(super) fn put(&self, made: Result<DirectLine, Fault>) {
-        let mut state = self.state();
-        state.number += 1;
-        state.watcher = made.as_ref().ok().map(|line| (state.number, line.watcher()));
-        state.made = Some(made);
-        drop(state);
-        self.news.wake();
-    }
-
-    pub(super) fn take(&self) -> Option<Result<DirectLine, Fault>> {
-        self.state().made.take()
-    }
-
-    pub(super) fn watcher(&self) -> Option<(u64, Watcher)> {
-        self.state().watcher.clone()
-    }
-
-    /// Nobody watches a connection that is closed.
-    pub(super) fn forget(&self) {
-        self.state().watcher = None;
-    }
-
-    /// Says when there is a new connection.
-    pub(super) fn watch(&self) -> Arc<TaskWaker> {
-        self.news.watch()
-    }
-
-    fn state(&self) -> MutexGuard<'_, SlotState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Where a new connection is left for whoever reads.
+pub(super) type LineSlot = LinkSlot<DirectLine>;
 
 /// Makes the connection.
 pub(super) struct SideLink {
@@ -82,7 +37,11 @@ impl SideLink {
         while wanted.recv().await.is_some() {
             let made = timeout(self.time_limit, self.connected()).await;
             let late = |_| Err(refused("no second connection to the server in time"));
-            slot.put(made.unwrap_or_else(late));
+            let made = made.unwrap_or_else(late);
+            slot.put(made.map(|line| {
+                let watcher = line.watcher();
+                (line, Some(watcher))
+            }));
         }
     }
 

@@ -1,58 +1,33 @@
 //! Watches the connection for commands, and a second one beside it.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::direct_line::DirectLine;
 use super::side_link::LineSlot;
-use crate::store::{Readiness, TaskWaker, Watcher};
+use crate::store::link_slot::SlotWatch;
+use crate::store::{Readiness, Watcher};
 
 /// Also watches the connections that are left in the slot.
 pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
     Arc::new(move || {
-        let (inner, slot) = (inner()?, Arc::clone(&slot));
-        let news = slot.watch();
-        Ok(Box::new(SideWatch { inner, slot, news, line: Mutex::default() }) as _)
+        let (inner, line) = (inner()?, SlotWatch::new(Arc::clone(&slot)));
+        Ok(Box::new(SideWatch { inner, line }) as _)
     })
 }
 
 /// Ready when one of the two connections has something.
 struct SideWatch {
     inner: Box<dyn Readiness>,
-    slot: Arc<LineSlot>,
-    /// That something was left in the slot.
-    news: Arc<TaskWaker>,
-    /// That of the second connection, with its number.
-    line: Mutex<Option<(u64, Box<dyn Readiness>)>>,
-}
-
-impl SideWatch {
-    /// Registers the present connection where the first one is registered.
-    fn poll_line(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut watched = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = self.slot.watcher();
-        let known = watched.as_ref().map(|(number, _)| *number);
-        if known != present.as_ref().map(|(number, _)| *number) {
-            // What can't be registered, as for want of file descriptors, is tried again at the next
-            // poll. Until then it is read whenever anything is: registering all anew would fail the
-            // same way, again and again.
-            *watched = present.and_then(|(number, watcher)| Some((number, watcher().ok()?)));
-        }
-        match &*watched {
-            Some((_, readiness)) => readiness.poll_ready(context, false),
-            None => Poll::Pending,
-        }
-    }
+    line: SlotWatch<DirectLine>,
 }
 
 impl Readiness for SideWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        if let ready @ Poll::Ready(_) = self.inner.poll_ready(context, sending) {
-            return ready;
-        }
-        match self.news.poll_woken(context) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => self.poll_line(context),
+        match self.inner.poll_ready(context, sending) {
+            Poll::Pending => self.line.poll_ready(context, false),
+            ready @ Poll::Ready(_) => ready,
         }
     }
 }
@@ -67,7 +42,6 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::store::redis::direct_line::DirectLine;
     use crate::store::redis::socket::Socket;
 
     struct Silent;
@@ -86,7 +60,9 @@ mod tests {
         let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
         file.set_nonblocking(true).unwrap();
         let slot = Arc::new(LineSlot::default());
-        slot.put(Ok(DirectLine::over(Socket::Unix(Arc::new(file)))));
+        let line = DirectLine::over(Socket::Unix(Arc::new(file)));
+        let line_watcher = line.watcher();
+        slot.put(Ok((line, Some(line_watcher))));
         assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));
         let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
         let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());

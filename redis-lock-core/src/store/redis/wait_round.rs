@@ -13,8 +13,9 @@ use redis::{Cmd, Value};
 
 use super::decode;
 use crate::BackendErrorKind;
+use crate::NotReplicated;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass, NotReplicated};
+use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
 
 /// The longest time to wait for replicas: with several nodes, an older answer starts no lease,

@@ -96,7 +96,7 @@ impl Member {
                     _ => Ok(()),
                 }
             }
-            Topology::Memory | Topology::Single => Ok(()),
+            Topology::Memory | Topology::Single | Topology::Quorum => Ok(()),
         }
     }
 
@@ -165,6 +165,27 @@ impl Member {
         });
         Ok(short.into_iter().chain(skew).collect())
     }
+}
+
+/// Warns where a node of a quorum votes as soon as it has started, and may have forgotten what it knew.
+pub(in crate::store::redis) async fn forgets(
+    votes_at_once: bool,
+    connection: &mut MultiplexedConnection,
+) -> Result<Option<String>, Fault> {
+    if !votes_at_once {
+        return Ok(None);
+    }
+    let mut question = redis::cmd("CONFIG");
+    question.arg("GET").arg("append*");
+    let answer = ask(connection, question).await?;
+    let is = |name, value| field(&answer, name).is_some_and(|it| it == value);
+    let persists = is("appendonly", "yes") && is("appendfsync", "always");
+    Ok((!persists).then(|| {
+        "with a `rejoin` of zero this node votes as soon as it has started, and it is not known to \
+         persist every write: one that has forgotten a lock votes for another holder; set appendonly \
+         yes and appendfsync always, or a `rejoin` that is longer than every lease"
+            .into()
+    }))
 }
 
 /// Reads a node's clock from its answer to `TIME`.

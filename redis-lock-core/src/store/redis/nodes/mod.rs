@@ -22,6 +22,7 @@ mod warnings;
 pub(crate) use access::NodeAccess;
 pub(crate) use cluster::ClusterDirectory;
 pub(super) use member::Member;
+pub(super) use member::forgets;
 #[cfg(test)]
 pub(crate) use named::{NamedPrimary, SentinelReport};
 #[cfg(test)]

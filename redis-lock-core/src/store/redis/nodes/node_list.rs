@@ -141,6 +141,7 @@ impl NodeList {
             role: node.role,
             version: state.versions.get(&node.name).cloned(),
             trouble: state.troubles.get(&node.name).cloned(),
+            votes: true,
         };
         info.nodes = state.nodes.iter().map(node).collect();
     }

@@ -1,0 +1,320 @@
+//! The votes on one question that all nodes were asked, without I/O.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::seen;
+use crate::BackendErrorKind;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::too_few::{NoQuorum, NodeVote, Vote};
+use crate::store::{Answer, Blocker, Verb};
+
+/// What the answers to a question are about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Matter {
+    /// Whether a token gets the lock.
+    Grant,
+    /// Whether a token still has the lock.
+    Hold,
+    /// What the nodes know. All are waited for, if not for long.
+    View,
+    /// That it was done.
+    Deed,
+}
+
+impl Matter {
+    pub(super) fn of(verb: &Verb) -> Self {
+        match verb {
+            Verb::Take { .. } | Verb::Acquire(_) => Self::Grant,
+            Verb::Renew { .. }
+            | Verb::Keep { .. }
+            | Verb::Check { .. }
+            | Verb::Why { .. }
+            | Verb::Downgrade { .. }
+            | Verb::Release { .. } => Self::Hold,
+            Verb::Look => Self::View,
+            Verb::Raise { .. }
+            | Verb::Force { .. }
+            | Verb::Scan { .. }
+            | Verb::InUse { .. }
+            | Verb::Ping
+            | Verb::Probe => Self::Deed,
+        }
+    }
+}
+
+/// What is known of one node's answer.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Said {
+    Nothing,
+    Answer(Answer),
+    /// It granted the lock, and may not vote for that.
+    Barred(Vote),
+    /// There is no answer, or will be none in time.
+    Failed(Fault),
+}
+
+/// The votes on one question.
+#[derive(Debug)]
+pub(super) struct Ballot {
+    about: Matter,
+    said: Vec<Said>,
+    /// The fencing number that the nodes must have before their grants count.
+    fence: Option<u64>,
+}
+
+impl Ballot {
+    pub(super) fn new(about: Matter, nodes: usize) -> Self {
+        Self { about, said: vec![Said::Nothing; nodes], fence: None }
+    }
+
+    pub(super) fn about(&self) -> Matter {
+        self.about
+    }
+
+    /// How many nodes must agree: a majority of all.
+    pub(super) fn needed(&self) -> usize {
+        majority(self.said.len())
+    }
+
+    pub(super) fn hear(&mut self, node: usize, said: Said) {
+        if let Some(place) = self.said.get_mut(node) {
+            *place = said;
+        }
+    }
+
+    pub(super) fn said(&self, node: usize) -> &Said {
+        self.said.get(node).unwrap_or(&Said::Nothing)
+    }
+
+    /// The nodes of whose answers this is true.
+    pub(super) fn nodes(&self, is_it: impl Fn(&Said) -> bool) -> Vec<usize> {
+        let each = self.said.iter().enumerate();
+        each.filter(|(_, said)| is_it(said)).map(|(node, _)| node).collect()
+    }
+
+    fn count(&self, is_it: impl Fn(&Said) -> bool) -> usize {
+        self.said.iter().filter(|said| is_it(said)).count()
+    }
+
+    /// Whether a node's answer is still to come, be it that it has the number.
+    fn is_awaited(&self, said: &Said) -> bool {
+        match said {
+            Said::Nothing => true,
+            Said::Answer(Answer::Held { fence }) => !self.has_fence(*fence),
+            _ => false,
+        }
+    }
+
+    fn has_fence(&self, fence: Option<u64>) -> bool {
+        self.fence.is_none_or(|wanted| fence.is_some_and(|it| it >= wanted))
+    }
+
+    fn agrees(&self, said: &Said) -> bool {
+        let Said::Answer(answer) = said else { return false };
+        match (self.about, answer) {
+            (Matter::Grant, Answer::Held { fence }) => self.has_fence(*fence),
+            (Matter::Grant, _) | (Matter::Hold, Answer::Gone { .. }) => false,
+            (Matter::Hold | Matter::View | Matter::Deed, _) => true,
+        }
+    }
+
+    fn differs(&self, said: &Said) -> bool {
+        matches!(
+            (self.about, said),
+            (Matter::Grant, Said::Answer(Answer::Busy(_)))
+                | (Matter::Hold, Said::Answer(Answer::Gone { .. }))
+        )
+    }
+
+    /// The largest fencing number of the votes, when so many nodes have granted the lock that all but the
+    /// numbers is decided. From now on a grant counts when its node has that number.
+    pub(super) fn begin_fence(&mut self) -> Option<u64> {
+        let largest = |said: &Said| match said {
+            Said::Answer(Answer::Held { fence }) => *fence,
+            _ => None,
+        };
+        if self.fence.is_some() || self.count(|said| self.agrees(said)) < self.needed() {
+            return None;
+        }
+        self.fence = match planted!(FenceOfOne) {
+            true => None,
+            false => self.said.iter().filter_map(largest).max(),
+        };
+        self.fence
+    }
+
+    /// The number that nodes must have, once it is known.
+    pub(super) fn fence(&self) -> Option<u64> {
+        self.fence
+    }
+
+    /// No further answers are waited for.
+    pub(super) fn close(&mut self) {
+        for node in 0..self.said.len() {
+            if self.is_awaited(self.said(node)) {
+                self.hear(node, Said::Failed(Fault::new(FaultClass::Late, "no answer in time")));
+            }
+        }
+    }
+
+    /// The outcome, as soon as no further answer can change it.
+    pub(super) fn verdict(&self, names: &[Arc<str>]) -> Option<Result<Answer, Fault>> {
+        let (needed, spare) = (self.needed(), self.said.len() - self.needed());
+        let awaited = self.count(|said| self.is_awaited(said));
+        let agreed = self.count(|said| self.agrees(said));
+        let needed_now = match planted!(MajorityOfReached) {
+            true => majority(self.count(|said| !matches!(said, Said::Failed(_)))),
+            false => needed,
+        };
+        if agreed >= needed_now && (self.about != Matter::View || awaited == 0) {
+            return Some(Ok(self.agreed()));
+        }
+        let against = self.count(|said| self.differs(said));
+        if against > spare {
+            return Some(Ok(self.against()));
+        }
+        let hopeless = self.said.iter().filter_map(|said| match said {
+            Said::Failed(fault) => is_final(fault.class).then_some(fault),
+            _ => None,
+        });
+        let hopeless: Vec<_> = hopeless.collect();
+        if let Some(fault) = hopeless.first().filter(|_| hopeless.len() > spare) {
+            return Some(Err((*fault).clone()));
+        }
+        let may_still = |count: usize, enough: usize| count + awaited >= enough;
+        if may_still(agreed, needed) && awaited > 0
+            || may_still(against.max(hopeless.len()), spare + 1)
+        {
+            return None;
+        }
+        let has_tombstone = self.count(|said| *said == Said::Answer(Answer::Tombstone)) > 0;
+        Some(if has_tombstone { Ok(Answer::Tombstone) } else { Err(self.no_quorum(names)) })
+    }
+
+    /// What the nodes agree on.
+    fn agreed(&self) -> Answer {
+        let answers = self.said.iter().filter_map(|said| match said {
+            Said::Answer(answer) if self.agrees(said) => Some(answer),
+            _ => None,
+        });
+        let largest = |one: Answer, other: &Answer| match (one, other) {
+            (Answer::Held { fence: one }, Answer::Held { fence: other }) => {
+                Answer::Held { fence: one.max(*other) }
+            }
+            (
+                Answer::Renewed { longer: one, waited_for: first },
+                Answer::Renewed { longer: other, waited_for: second },
+            ) => Answer::Renewed { longer: one.max(*other), waited_for: first || *second },
+            (Answer::Seen(one), Answer::Seen(_)) => Answer::Seen(one),
+            (one, _) => one,
+        };
+        if self.about == Matter::View {
+            let views = answers.filter_map(|answer| match answer {
+                Answer::Seen(view) => Some(&**view),
+                _ => None,
+            });
+            return seen::merged(&views.collect::<Vec<_>>(), self.said.len(), self.needed());
+        }
+        let mut answers = answers;
+        match answers.next() {
+            Some(first) => answers.fold(first.clone(), largest),
+            None => Answer::Done,
+        }
+    }
+
+    /// Why the nodes do not agree: who has the lock, or what became of it.
+    fn against(&self) -> Answer {
+        let mut blockers = Vec::new();
+        let mut gone = None;
+        for said in &self.said {
+            match said {
+                Said::Answer(Answer::Busy(blocker)) => blockers.push(blocker),
+                Said::Answer(it @ Answer::Gone { by, because }) => {
+                    if by.is_some() || because.is_some() || gone.is_none() {
+                        gone = Some(it.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        gone.unwrap_or_else(|| Answer::Busy(blocker(&blockers)))
+    }
+
+    fn no_quorum(&self, names: &[Arc<str>]) -> Fault {
+        let votes = self.said.iter().zip(names).map(|(said, name)| {
+            let vote = match said {
+                Said::Answer(Answer::Busy(blocker)) => Vote::busy(blocker.value.as_deref()),
+                Said::Answer(Answer::Gone { .. } | Answer::Tombstone) => Vote::Missing,
+                Said::Answer(_) => Vote::Voted,
+                Said::Barred(vote) => vote.clone(),
+                Said::Nothing => Vote::Late,
+                Said::Failed(fault) if fault.class == FaultClass::Late => Vote::Late,
+                Said::Failed(fault) => match fault.kind {
+                    BackendErrorKind::Unreachable | BackendErrorKind::TimedOut => {
+                        Vote::Unreachable { why: fault.what.clone() }
+                    }
+                    _ => Vote::Refused { why: fault.what.clone() },
+                },
+            };
+            NodeVote { address: name.to_string(), vote }
+        });
+        let nodes: Vec<_> = votes.collect();
+        let granted = nodes.iter().filter(|node| node.vote == Vote::Voted).count();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let why = NoQuorum { granted: number(granted), needed: number(self.needed()), nodes };
+        let is_unknown =
+            |said: &Said| matches!(said, Said::Failed(fault) if fault.class.is_unknown());
+        // What a failed acquisition may leave behind is undone here; all else is asked again.
+        let class = match self.about != Matter::Grant && self.count(is_unknown) > 0 {
+            true => FaultClass::Unknown,
+            false => FaultClass::Refused,
+        };
+        Fault::new(class, &why).of(BackendErrorKind::NoQuorum).because(why)
+    }
+
+    /// Whether an attempt that failed keeps what it has: of several who have split the votes, so that none
+    /// has a majority, the first by its token goes on.
+    pub(super) fn goes_on(&self, token: &str) -> bool {
+        let unknown = self.count(|said| !matches!(said, Said::Answer(_)));
+        let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+        for said in &self.said {
+            if let Said::Answer(Answer::Busy(Blocker { value, .. })) = said {
+                let Some(value) = value else { return false };
+                *others.entry(value).or_default() += 1;
+            }
+        }
+        others.iter().all(|(other, count)| count + unknown < self.needed() && token < *other)
+    }
+}
+
+/// How many of these are a majority.
+pub(super) fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+fn is_final(class: FaultClass) -> bool {
+    matches!(class, FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported)
+}
+
+/// Whom to wait for: the one who has the most nodes.
+fn blocker(blockers: &[&Blocker]) -> Blocker {
+    let mut counts: BTreeMap<Option<&str>, (usize, Option<Duration>)> = BTreeMap::new();
+    for blocker in blockers {
+        let ttl = blocker.ttl.unwrap_or(Duration::MAX);
+        let entry = counts.entry(blocker.value.as_deref()).or_default();
+        *entry = (entry.0 + 1, entry.1.max(Some(ttl)));
+    }
+    let most = counts.into_iter().max_by_key(|(_, (count, _))| *count);
+    let (value, ttl) = most.map_or((None, None), |(value, (_, ttl))| (value, ttl));
+    Blocker {
+        value: value.map(Into::into),
+        ttl: ttl.filter(|ttl| *ttl != Duration::MAX),
+        queued: blockers.iter().any(|it| it.queued),
+        came_last: blockers.iter().any(|it| it.came_last),
+        repaired: blockers.iter().any(|it| it.repaired),
+        asked: false,
+        is_far: blockers.iter().all(|it| it.is_far),
+    }
+}

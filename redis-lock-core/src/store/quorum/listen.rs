@@ -1,0 +1,120 @@
+//! Messages from all nodes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::ballot::majority;
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::{Connector, Event, Hints};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the first node that grants a lock waits for the others, which are about to.
+const OTHERS: Duration = Duration::from_millis(4);
+
+/// Listens at all nodes, and passes on what they say.
+pub(super) async fn listen(nodes: Vec<Arc<dyn Connector>>, hints: Hints) -> Fault {
+    let (sender, events) = mpsc::unbounded_channel();
+    let count = nodes.len();
+    let listening =
+        nodes.into_iter().zip(0..).map(|(node, at)| keep(node, Hints::new(at, sender.clone())));
+    let listening = join_all(listening);
+    tokio::select! {
+        _ = listening => {}
+        () = relay(events, count, hints) => {}
+    }
+    Fault::new(FaultClass::Unknown, "the subscriptions ended")
+}
+
+/// Subscribes again whenever the subscription to a node ends.
+async fn keep(node: Arc<dyn Connector>, hints: Hints) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let since = Instant::now();
+        // Why it ended is told where commands are sent.
+        drop(node.listen(hints.clone()).await);
+        if !hints.send(Event::Listening { hints_enabled: false }) {
+            return;
+        }
+        pause = if since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Grants of one token that came a moment ago.
+struct GrantsSeen {
+    nodes: Vec<u64>,
+    waited_for: bool,
+    is_told: bool,
+    due: Instant,
+}
+
+async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, hints: Hints) {
+    let mut heard = vec![false; nodes];
+    let mut grants: HashMap<String, GrantsSeen> = HashMap::new();
+    loop {
+        let due = grants.values().map(|granted| granted.due).min();
+        let due = due.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
+        let received = tokio::select! {
+            event = events.recv() => event,
+            () = sleep_until(due) => {
+                tell_due(&mut grants, &hints);
+                continue;
+            }
+        };
+        match received {
+            None => return,
+            Some((node, Event::Granted { token, waited_for })) => {
+                let granted = grants.entry(token.clone()).or_insert_with(|| GrantsSeen {
+                    nodes: Vec::new(),
+                    waited_for: false,
+                    is_told: false,
+                    due: Instant::now() + OTHERS,
+                });
+                granted.waited_for |= waited_for;
+                if !granted.nodes.contains(&node) {
+                    granted.nodes.push(node);
+                }
+                if granted.nodes.len() >= majority(nodes) && !granted.is_told {
+                    granted.is_told = true;
+                    hints.send(Event::Granted { token, waited_for: granted.waited_for });
+                }
+            }
+            Some((node, Event::Listening { hints_enabled })) => {
+                let count = |heard: &[bool]| heard.iter().filter(|heard| **heard).count();
+                let before = count(&heard) >= majority(nodes);
+                if let Some(heard) = usize::try_from(node).ok().and_then(|at| heard.get_mut(at)) {
+                    *heard = hints_enabled;
+                }
+                let now = count(&heard) >= majority(nodes);
+                // Places at a node that was away may be gone, so all look.
+                if now != before || now && hints_enabled {
+                    hints.send(Event::Listening { hints_enabled: now });
+                }
+            }
+            Some((_, event)) => {
+                hints.send(event);
+            }
+        }
+    }
+}
+
+/// Tells of what fewer nodes have granted in time: whoever waits for it asks them all, and gives it back.
+fn tell_due(grants: &mut HashMap<String, GrantsSeen>, hints: &Hints) {
+    let now = Instant::now();
+    grants.retain(|token, granted| {
+        let is_due = granted.due <= now;
+        if is_due && !granted.is_told {
+            let waited_for = granted.waited_for;
+            hints.send(Event::Granted { token: token.clone(), waited_for });
+        }
+        !is_due
+    });
+}

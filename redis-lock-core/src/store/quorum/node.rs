@@ -1,0 +1,260 @@
+//! One node of a quorum: the connection to it, and what is under way there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::owed::Owed;
+use super::seat::Seat;
+use crate::BackendErrorKind;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::contained::contained;
+use crate::store::link_slot::LinkSlot;
+use crate::store::{Acquire, Answer, Command, Connector, Filled, Pulled, Verb, Wire};
+
+/// The first and the longest pause between two tries to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where connections to a node are left.
+pub(super) type NodeSlot = LinkSlot<Box<dyn Wire>>;
+
+/// Something that a node was asked.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// The ballot that its answer belongs to, if there is one.
+    pub(super) ballot: Option<u64>,
+    pub(super) names: Names,
+    pub(super) kind: Kind,
+    pub(super) token: Option<Arc<str>>,
+    pub(super) does: Does,
+    sent: Moment,
+}
+
+/// What a command does with its token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Does {
+    /// It may leave something on the node.
+    Sets,
+    Raises,
+    Releases,
+    Neither,
+}
+
+impl Ask {
+    pub(super) fn of(ballot: Option<u64>, command: &Command, now: Moment) -> Self {
+        let does = match &command.verb {
+            Verb::Take { .. } | Verb::Acquire(Acquire { .. }) | Verb::Renew { .. } => Does::Sets,
+            Verb::Raise { .. } => Does::Raises,
+            Verb::Release { .. } => Does::Releases,
+            _ => Does::Neither,
+        };
+        let (names, kind) = (command.names.clone(), command.kind);
+        Self { ballot, names, kind, token: command.verb.token().cloned(), does, sent: now }
+    }
+}
+
+pub(super) struct Node {
+    pub(super) seat: Seat,
+    wire: Option<Box<dyn Wire>>,
+    slot: Arc<NodeSlot>,
+    /// Asks for another connection.
+    wants: mpsc::UnboundedSender<()>,
+    asked: BTreeMap<u64, Ask>,
+    next_seq: u64,
+    received: Moment,
+    /// Why there is no connection; `None` before the first try has ended.
+    trouble: Option<Fault>,
+    pub(super) owed: Owed,
+}
+
+impl Node {
+    /// A node, and what is to be connected to it: see [`keep_linked`].
+    pub(super) fn new(seat: Seat) -> (Self, Weak<NodeSlot>, mpsc::UnboundedReceiver<()>) {
+        let (wants, wanted) = mpsc::unbounded_channel();
+        let slot = Arc::new(NodeSlot::default());
+        let weak = Arc::downgrade(&slot);
+        let node = Self {
+            seat,
+            wire: None,
+            slot,
+            wants,
+            asked: BTreeMap::new(),
+            next_seq: 0,
+            received: Moment::START,
+            trouble: None,
+            owed: Owed::default(),
+        };
+        node.want_link();
+        (node, weak, wanted)
+    }
+
+    pub(super) fn slot(&self) -> &Arc<NodeSlot> {
+        &self.slot
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        self.wire.is_some()
+    }
+
+    /// Why there is no connection, when the last try has failed.
+    pub(super) fn trouble(&self) -> Option<&Fault> {
+        self.trouble.as_ref().filter(|_| self.wire.is_none())
+    }
+
+    fn want_link(&self) {
+        // When the task is gone, so is the engine.
+        let _ = self.wants.send(());
+    }
+
+    /// Takes in a connection that was made. Returns whether one was.
+    pub(super) fn take_link(&mut self, now: Moment) -> bool {
+        match self.slot.take() {
+            None => false,
+            Some(Err(fault)) => {
+                self.seat.lost(&fault);
+                self.trouble = Some(fault);
+                false
+            }
+            Some(Ok(wire)) => {
+                (self.wire, self.trouble, self.received) = (Some(wire), None, now);
+                for command in self.owed.releases(now) {
+                    self.release(command, None, now);
+                }
+                true
+            }
+        }
+    }
+
+    /// Has a release refuse its token for as long as anything else of it may be executed here.
+    pub(super) fn release(
+        &mut self,
+        mut command: Command,
+        ballot: Option<u64>,
+        now: Moment,
+    ) -> bool {
+        if let Verb::Release { token, tombstone, .. } = &mut command.verb {
+            self.owed.give_up(token, true);
+            *tombstone = (*tombstone).max(self.owed.tombstone(token, now));
+        }
+        self.push(command, ballot, now)
+    }
+
+    /// Sends a command. Returns `false` when there is no connection.
+    pub(super) fn push(&mut self, command: Command, ballot: Option<u64>, now: Moment) -> bool {
+        let Some(wire) = &mut self.wire else { return false };
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        if self.asked.is_empty() {
+            // It counts as silent from here on.
+            self.received = self.received.max(now);
+        }
+        self.asked.insert(seq, Ask::of(ballot, &command, now));
+        wire.push(seq, command);
+        true
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.wire.as_mut().map_or(Ok(()), |wire| wire.flush())
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.wire.as_ref().is_none_or(|wire| wire.is_flushed())
+    }
+
+    pub(super) fn fill(&mut self, now: Moment) -> io::Result<Filled> {
+        let none = Filled { received: false, more: false };
+        let filled = self.wire.as_mut().map_or(Ok(none), |wire| wire.fill());
+        if let Ok(Filled { received: true, .. }) = filled {
+            self.received = now;
+        }
+        filled
+    }
+
+    /// The next answer. `wants` says whether another round of a command may be sent.
+    ///
+    /// # Errors
+    /// A fault if the connection can't be used any longer.
+    pub(super) fn pull(
+        &mut self,
+        wants: &dyn Fn(&Ask) -> bool,
+    ) -> Result<Option<(Ask, Result<Answer, Fault>)>, Fault> {
+        loop {
+            let Some(wire) = &mut self.wire else { return Ok(None) };
+            let asked = &self.asked;
+            let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(wants);
+            let (seq, answer) = match contained(|| wire.pull(&mut may_go_on))? {
+                None => return Ok(None),
+                Some(Pulled::Broken(fault)) => return Err(fault),
+                Some(Pulled::Done(seq, answer)) => (seq, answer),
+                Some(Pulled::Redirected(seq, ..)) => {
+                    let what = "this node is part of a cluster; a quorum has single servers";
+                    (seq, Err(Fault::new(FaultClass::Unsupported, what)))
+                }
+            };
+            if let Some(ask) = self.asked.remove(&seq) {
+                return Ok(Some((ask, answer)));
+            }
+        }
+    }
+
+    /// When its silence means that the connection is dead.
+    pub(super) fn silent_at(&self, limit: Duration) -> Moment {
+        let oldest = self.asked.values().next().filter(|_| self.wire.is_some());
+        oldest.map_or(Moment::NEVER, |ask| self.received.max(ask.sent).after(limit))
+    }
+
+    /// Closes the connection. Returns what has no answer.
+    pub(super) fn close(&mut self, fault: &Fault) -> Vec<Ask> {
+        if self.wire.take().is_none() {
+            return Vec::new();
+        }
+        self.slot.forget();
+        self.seat.lost(fault);
+        self.trouble = Some(Fault { class: FaultClass::Refused, ..fault.clone() });
+        self.want_link();
+        std::mem::take(&mut self.asked).into_values().collect()
+    }
+
+    /// Why it can't be asked.
+    pub(super) fn unreachable(&self) -> Fault {
+        let none = || {
+            let what = "there is no connection yet";
+            Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
+        };
+        self.trouble.clone().unwrap_or_else(none)
+    }
+}
+
+/// Connects to a node whenever that is wanted, until that succeeds or the node is dropped.
+pub(super) async fn keep_linked(
+    connector: Arc<dyn Connector>,
+    mut wanted: mpsc::UnboundedReceiver<()>,
+    slot: Weak<NodeSlot>,
+) {
+    while wanted.recv().await.is_some() {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let connecting = AssertUnwindSafe(connector.connect()).catch_unwind();
+            let made = connecting.await.unwrap_or_else(|_| Err(Fault::driver_panicked()));
+            let Some(slot) = slot.upgrade() else { return };
+            let is_made = made.is_ok();
+            slot.put(made.map(|made| (made.wire, made.watcher)));
+            drop(slot);
+            if is_made || wanted.is_closed() {
+                break;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}

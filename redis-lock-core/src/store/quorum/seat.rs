@@ -1,0 +1,142 @@
+//! What is known of the nodes of a quorum, across their connections.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
+use crate::domain::too_few::Vote;
+
+/// The uptime of a server is in whole seconds, and may have been rounded up.
+const ROUNDED: Duration = Duration::from_secs(1);
+
+/// All nodes of one quorum.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    /// How long a node must have run before it votes; zero for at once.
+    rejoin: Duration,
+    seats: Mutex<Vec<SeatState>>,
+}
+
+#[derive(Clone, Debug)]
+struct SeatState {
+    name: Arc<str>,
+    /// The run id of the server that was last connected to.
+    run: Option<String>,
+    version: Option<String>,
+    trouble: Option<String>,
+    /// From when on it votes, by its age.
+    grown: Moment,
+}
+
+/// One node of a quorum.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    roster: Arc<Roster>,
+    at: usize,
+}
+
+impl Roster {
+    pub(crate) fn new(names: Vec<Arc<str>>, rejoin: Duration) -> Arc<Self> {
+        let seat = |name| SeatState {
+            name,
+            run: None,
+            version: None,
+            trouble: None,
+            grown: Moment::NEVER,
+        };
+        let seats = names.into_iter().map(seat).collect();
+        Arc::new(Self { rejoin, seats: Mutex::new(seats) })
+    }
+
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.seats().iter().map(|seat| Arc::clone(&seat.name)).collect()
+    }
+
+    pub(crate) fn seats_of(self: &Arc<Self>) -> Vec<Seat> {
+        let seat = |at| Seat { roster: Arc::clone(self), at };
+        (0..self.seats().len()).map(seat).collect()
+    }
+
+    /// Adds all nodes to a description.
+    pub(super) fn describe(&self, info: &mut ServerInfo, now: Moment) {
+        info.topology = Topology::Quorum;
+        let node = |seat: &SeatState| NodeInfo {
+            address: seat.name.to_string(),
+            role: NodeRole::Primary,
+            version: seat.version.clone(),
+            trouble: seat.trouble.clone().or_else(|| Some(seat.bar(now)?.to_string())),
+            votes: seat.trouble.is_none() && seat.bar(now).is_none(),
+        };
+        info.nodes = self.seats().iter().map(node).collect();
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<SeatState>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SeatState {
+    /// Why its grant would not count now, if it would not.
+    fn bar(&self, now: Moment) -> Option<Vote> {
+        (now < self.grown && !planted!(YoungVote)).then_some(Vote::Young)
+    }
+}
+
+impl Seat {
+    /// Whether nodes vote at once, for which they have to persist every write.
+    pub(crate) fn votes_at_once(&self) -> bool {
+        self.roster.rejoin.is_zero()
+    }
+
+    /// A connection leads to this server, which has run for so long.
+    ///
+    /// # Errors
+    /// When another node of the quorum is the same server.
+    pub(crate) fn introduced(
+        &self,
+        run: Option<&str>,
+        uptime: Option<Duration>,
+        version: &str,
+        now: Moment,
+    ) -> Result<(), Fault> {
+        let mut seats = self.roster.seats();
+        let same = seats
+            .iter()
+            .enumerate()
+            .find(|(at, seat)| *at != self.at && run.is_some() && seat.run.as_deref() == run);
+        if let (Some((_, same)), Some(own)) = (same, seats.get(self.at)) {
+            let what = format!(
+                "{} and {} of the quorum are one server; name servers that fail independently",
+                same.name, own.name
+            );
+            return Err(Fault::new(FaultClass::Unsupported, what));
+        }
+        let Some(seat) = seats.get_mut(self.at) else { return Ok(()) };
+        let is_known = run.is_some() && seat.run.as_deref() == run;
+        if !is_known {
+            // One that was restarted under our eyes counts from here, whatever its clock says.
+            let is_first = seat.run.is_none() && run.is_some();
+            let age = uptime.filter(|_| is_first).unwrap_or_default().saturating_sub(ROUNDED);
+            seat.grown = now.after(self.roster.rejoin.saturating_sub(age));
+            seat.run = run.map(Into::into);
+        }
+        (seat.version, seat.trouble) = (Some(version.into()), None);
+        Ok(())
+    }
+
+    /// There is no connection to it.
+    pub(super) fn lost(&self, fault: &Fault) {
+        self.with(|seat| seat.trouble = Some(fault.what.clone()));
+    }
+
+    /// Why its grant does not count now, if it does not.
+    pub(super) fn bar(&self, now: Moment) -> Option<Vote> {
+        self.with(|seat| seat.bar(now)).flatten()
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut SeatState) -> T) -> Option<T> {
+        self.roster.seats().get_mut(self.at).map(work)
+    }
+}

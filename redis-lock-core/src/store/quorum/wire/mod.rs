@@ -1,0 +1,310 @@
+//! One connection that leads to all nodes: each command goes to all, and has one outcome by a majority.
+//!
+//! Each node has a connection of its own behind it, which may break and be made again. An answer that
+//! does not come in time counts as none, so a slow node delays nothing. What is left of questions that
+//! have failed is undone here, behind the back of whoever asked.
+
+mod outcome;
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ballot::{Ballot, Matter, Said};
+use super::node::{Ask, Does, Node};
+use super::seat::Roster;
+use super::tokens::Tokens;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Command, Filled, PLACE, Pulled, Verb, Wire};
+
+/// How long a node may take to answer: a twentieth of the lease, within these limits.
+const LEAST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_millis(500);
+
+pub(super) struct QuorumWire {
+    pub(super) nodes: Vec<Node>,
+    roster: Arc<Roster>,
+    names: Vec<Arc<str>>,
+    questions: BTreeMap<u64, Inquiry>,
+    /// When questions without an outcome are decided by what was answered until then.
+    deadlines: BTreeSet<(Moment, u64)>,
+    tokens: Tokens,
+    decided: VecDeque<Pulled>,
+    /// The longest lease that was asked for.
+    longest: Duration,
+    /// How long a node may be silent.
+    time_limit: Duration,
+}
+
+/// A question that some node has not answered yet.
+struct Inquiry {
+    command: Command,
+    ballot: Ballot,
+    deadline: Moment,
+    /// How long a node may take to answer.
+    patience: Duration,
+    /// How many nodes have not answered.
+    under_way: usize,
+    /// Whether the nodes agreed, once that is decided.
+    outcome: Option<bool>,
+}
+
+impl QuorumWire {
+    pub(super) fn new(nodes: Vec<Node>, roster: Arc<Roster>, time_limit: Duration) -> Self {
+        let names = roster.names();
+        Self {
+            nodes,
+            roster,
+            names,
+            questions: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            tokens: Tokens::default(),
+            decided: VecDeque::new(),
+            longest: PLACE,
+            time_limit,
+        }
+    }
+
+    /// Takes in the connections that were made.
+    pub(super) fn take_links(&mut self, now: Moment) -> bool {
+        self.nodes.iter_mut().fold(false, |any, node| node.take_link(now) || any)
+    }
+
+    /// Why nothing can be asked of this quorum at all.
+    pub(super) fn misuse(&self) -> Option<Fault> {
+        let is_misuse = |fault: &&Fault| fault.class == FaultClass::Unsupported;
+        self.nodes.iter().filter_map(Node::trouble).find(is_misuse).cloned()
+    }
+
+    /// The outcome that a question would have if it were asked now and no node answered.
+    pub(super) fn no_answer(&self) -> Fault {
+        let mut ballot = Ballot::new(Matter::Deed, self.nodes.len());
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.is_linked()) {
+            ballot.hear(at, Said::Failed(node.unreachable()));
+        }
+        ballot.close();
+        let fault = ballot.verdict(&self.names).and_then(Result::err);
+        fault.unwrap_or_else(|| Fault::new(FaultClass::Refused, "too few nodes can be reached"))
+    }
+
+    fn open(&mut self, seq: u64, mut command: Command, now: Moment) {
+        if let Kind::All { ordered } = &mut command.kind {
+            // What is kept while others are waited for would be a minority's.
+            *ordered = false;
+        }
+        let ttl = match &command.verb {
+            Verb::Take { ttl, .. }
+            | Verb::Acquire(Acquire { ttl, .. })
+            | Verb::Renew { ttl, .. } => *ttl,
+            _ => None,
+        };
+        self.longest = self.longest.max(ttl.unwrap_or_default());
+        let patience = ttl.map_or(MOST, |ttl| (ttl / 20).clamp(LEAST, MOST));
+        let patience = patience.min(command.timeout);
+        let deadline = now.after(patience);
+        let ballot = Ballot::new(Matter::of(&command.verb), self.nodes.len());
+        let question = Inquiry { command, ballot, deadline, patience, under_way: 0, outcome: None };
+        self.deadlines.insert((deadline, seq));
+        self.questions.insert(seq, question);
+    }
+
+    /// Asks all nodes that can be reached.
+    fn ask_all(&mut self, seq: u64, now: Moment) {
+        let Some(question) = self.questions.get_mut(&seq) else { return };
+        let command = question.command.clone();
+        let about = Ask::of(Some(seq), &command, now);
+        let releases = about.does == Does::Releases;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let token = about.token.as_ref();
+            if let (Some(token), Does::Sets) = (token, about.does) {
+                node.owed.give_up(token, false);
+                // Of a renewal, another process may have asked that node.
+                if node.is_linked() || matches!(command.verb, Verb::Renew { .. }) {
+                    self.tokens.ask(token, at, now.after(self.longest));
+                    if !node.is_linked() {
+                        self.tokens.settle(token);
+                    }
+                }
+            }
+            let is_asked = match releases {
+                true => node.release(command.clone(), Some(seq), now),
+                false => node.push(command.clone(), Some(seq), now),
+            };
+            if is_asked {
+                question.under_way += 1;
+            } else {
+                question.ballot.hear(at, Said::Failed(node.unreachable()));
+                if let (Some(token), true) = (token, releases)
+                    && self.tokens.may_be_at(token, at)
+                {
+                    let until = now.after(self.longest);
+                    node.owed.doubt(token, (&about.names, about.kind), until, true);
+                }
+            }
+        }
+        match (&command.verb, &about.token) {
+            (Verb::Release { .. }, Some(token)) => self.tokens.give_up(token),
+            (Verb::Downgrade { .. }, Some(token)) => self.tokens.downgrade(token),
+            _ => {}
+        }
+    }
+
+    /// Decides what was not answered in time, and closes connections that are dead.
+    fn expire(&mut self, now: Moment) {
+        while let Some((deadline, seq)) = self.deadlines.first().copied()
+            && deadline <= now
+        {
+            self.deadlines.remove(&(deadline, seq));
+            if let Some(question) = self.questions.get_mut(&seq) {
+                question.ballot.close();
+                self.decide(seq, now);
+            }
+        }
+        for at in 0..self.nodes.len() {
+            let silent_at = self.nodes.get(at).map(|node| node.silent_at(self.time_limit));
+            if silent_at.is_some_and(|silent_at| silent_at <= now) {
+                let what = format!("nothing came for {:?}", self.time_limit);
+                self.close(at, &Fault::new(FaultClass::Unknown, what), now);
+            }
+        }
+    }
+
+    /// Closes the connection to a node. What it has not answered may have been executed.
+    fn close(&mut self, at: usize, fault: &Fault, now: Moment) {
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        let asked = node.close(fault);
+        for ask in &asked {
+            if let (Some(token), Does::Sets | Does::Releases) = (&ask.token, ask.does) {
+                let failed =
+                    ask.ballot.and_then(|seq| self.questions.get(&seq)?.outcome) == Some(false);
+                let is_given_up = failed || !self.tokens.is_wanted(token);
+                let until = now.after(self.longest.saturating_add(PLACE));
+                node.owed.doubt(token, (&ask.names, ask.kind), until, is_given_up);
+            }
+        }
+        let unknown = Fault { class: FaultClass::Unknown, ..fault.clone() };
+        for ask in asked {
+            self.hear(at, ask, Err(unknown.clone()), now);
+        }
+    }
+
+    /// Hands out the answers that have arrived.
+    fn read(&mut self, now: Moment) {
+        for at in 0..self.nodes.len() {
+            loop {
+                let (questions, tokens) = (&self.questions, &self.tokens);
+                let wants = |ask: &Ask| {
+                    let failed =
+                        ask.ballot.and_then(|seq| questions.get(&seq)?.outcome) == Some(false);
+                    let is_wanted = ask.token.as_ref().is_some_and(|token| tokens.is_wanted(token));
+                    ask.does != Does::Sets || !failed && is_wanted
+                };
+                let pulled = self.nodes.get_mut(at).map(|node| node.pull(&wants));
+                match pulled {
+                    Some(Ok(Some((ask, answer)))) => self.hear(at, ask, answer, now),
+                    Some(Err(fault)) => {
+                        self.close(at, &fault, now);
+                        break;
+                    }
+                    Some(Ok(None)) | None => break,
+                }
+            }
+        }
+    }
+
+    fn flush_all(&mut self) {
+        for at in 0..self.nodes.len() {
+            let flushed = self.nodes.get_mut(at).map(Node::flush);
+            if let Some(Err(error)) = flushed {
+                self.close(at, &broken(&error), Moment::now());
+            }
+        }
+    }
+}
+
+impl Wire for QuorumWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        let now = Moment::now();
+        self.take_links(now);
+        let cursor = match &command.verb {
+            Verb::Scan { cursor } => Some(*cursor),
+            _ => None,
+        };
+        self.open(seq, command, now);
+        if let Some(fault) = self.misuse() {
+            return self.give(seq, Err(fault));
+        }
+        match cursor {
+            Some(cursor) => {
+                self.scan(seq, cursor, now);
+                if self.questions.get(&seq).is_some_and(|it| it.under_way == 0) {
+                    let none = self.no_answer();
+                    self.give(seq, Err(none));
+                }
+            }
+            None => {
+                self.ask_all(seq, now);
+                self.decide(seq, now);
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flush_all();
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.nodes.iter().all(Node::is_flushed)
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let now = Moment::now();
+        let mut all = Filled { received: self.take_links(now), more: false };
+        for at in 0..self.nodes.len() {
+            match self.nodes.get_mut(at).map(|node| node.fill(now)) {
+                Some(Ok(filled)) => {
+                    all.received |= filled.received;
+                    all.more |= filled.more;
+                }
+                Some(Err(error)) => {
+                    // Answers that arrived before the end still count.
+                    self.read(now);
+                    self.close(at, &broken(&error), now);
+                }
+                None => {}
+            }
+        }
+        self.read(now);
+        self.expire(now);
+        self.flush_all();
+        // What was decided, also that nobody answers, is as good as an answer.
+        all.received |= !self.decided.is_empty();
+        Ok(all)
+    }
+
+    fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        self.decided.pop_front()
+    }
+
+    fn owes_since(&self, _: Moment) -> Option<Moment> {
+        None
+    }
+
+    fn due(&self) -> Moment {
+        if !self.decided.is_empty() {
+            return Moment::START;
+        }
+        let deadline = self.deadlines.first().map_or(Moment::NEVER, |(deadline, _)| *deadline);
+        let silent = self.nodes.iter().map(|node| node.silent_at(self.time_limit)).min();
+        deadline.min(silent.unwrap_or(Moment::NEVER))
+    }
+}
+
+fn broken(error: &io::Error) -> Fault {
+    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
+}

@@ -1,0 +1,186 @@
+//! Locks on a quorum of independent servers.
+
+use std::time::{Duration, Instant};
+
+use redis_locks::{Builder, ConfigError, LockError, Locks, NoQuorum, Scripting, Vote};
+use testbed::{Proxy, Server, eventually, holds_for};
+
+use crate::arena::{PATIENCE, ms, take};
+use crate::is_held;
+
+/// So many servers, each behind a network of its own.
+struct Nodes {
+    servers: Vec<Server>,
+    proxies: Vec<Proxy>,
+}
+
+impl Nodes {
+    fn start(count: usize) -> Self {
+        let servers: Vec<_> = (0..count).map(|_| Server::start()).collect();
+        let proxies = servers.iter().map(|server| Proxy::to(server.port())).collect();
+        Self { servers, proxies }
+    }
+
+    /// Locks of nodes that vote at once, since they have all just started.
+    fn locks(&self) -> Builder {
+        let urls = self.proxies.iter().map(Proxy::url);
+        Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000)).outage(ms(1_500))
+    }
+
+    /// How many nodes have this key.
+    fn having(&self, key: &str) -> usize {
+        self.servers.iter().filter(|server| server.is_live() && server.exists(key)).count()
+    }
+
+    fn assert_clean(&self) {
+        eventually(PATIENCE, "every node is clean", || {
+            self.servers.iter().all(|server| server.keys().iter().all(|key| key.contains(":f")))
+        });
+    }
+}
+
+fn no_quorum(error: &LockError) -> NoQuorum {
+    let LockError::Backend { source, .. } = error else { panic!("{error:?}") };
+    assert!(source.is_retryable(), "{error}");
+    source.no_quorum().unwrap_or_else(|| panic!("{error}")).clone()
+}
+
+fn votes(error: &LockError) -> Vec<Vote> {
+    no_quorum(error).nodes.into_iter().map(|node| node.vote).collect()
+}
+
+#[test]
+fn a_lock_is_on_all_nodes_and_leaves_nothing() {
+    for count in [3, 5] {
+        let nodes = Nodes::start(count);
+        let locks = nodes.locks().open().unwrap();
+        let guard = take(locks.mutex("job"));
+        eventually(PATIENCE, "all have it", || nodes.having("lock:job") == count);
+        let other = nodes.locks().open().unwrap();
+        let busy = other.mutex("job").no_wait().blocking_acquire().map(drop).unwrap_err();
+        assert!(busy.is_busy(), "{busy}");
+        guard.blocking_verify().unwrap();
+        guard.blocking_release().unwrap();
+        take(other.mutex("job")).blocking_release().unwrap();
+        nodes.assert_clean();
+    }
+}
+
+#[test]
+fn a_minority_that_is_down_or_frozen_costs_nothing() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let held = take(locks.mutex("held").ttl(ms(900)));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:held") == 3);
+    nodes.servers[0].freeze();
+    let start = Instant::now();
+    for _ in 0..50 {
+        take(locks.mutex("job")).blocking_release().unwrap();
+    }
+    assert!(start.elapsed() < ms(1_000), "the frozen node was waited for: {:?}", start.elapsed());
+    holds_for(ms(2_000), "it is renewed", || is_held(&held));
+    nodes.servers[0].thaw();
+    // The next renewal brings the lock back to it, and the one after that counts it.
+    eventually(PATIENCE, "it has the lock again", || nodes.having("lock:held") == 3);
+    nodes.servers[1].kill9();
+    let start = Instant::now();
+    for _ in 0..50 {
+        take(locks.mutex("job")).blocking_release().unwrap();
+    }
+    assert!(start.elapsed() < ms(2_000), "{:?}", start.elapsed());
+    let fresh = nodes.locks().open().unwrap();
+    take(fresh.mutex("job")).blocking_release().unwrap();
+    holds_for(ms(2_000), "it is renewed", || is_held(&held));
+    held.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || nodes.having("lock:job") == 0);
+}
+
+#[test]
+fn without_a_majority_the_error_says_what_each_node_said() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    take(locks.mutex("job")).blocking_release().unwrap();
+    nodes.servers[0].kill9();
+    nodes.servers[1].freeze();
+    let start = Instant::now();
+    let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
+    assert!(start.elapsed() < ms(4_000), "{:?}", start.elapsed());
+    let NoQuorum { granted, needed, .. } = no_quorum(&error);
+    assert_eq!((granted, needed), (1, 2), "{error}");
+    let said = votes(&error);
+    assert!(matches!(&said[0], Vote::Unreachable { .. }), "{said:?}");
+    assert!(matches!(&said[1], Vote::Late | Vote::Unreachable { .. }), "{said:?}");
+    assert_eq!(said[2], Vote::Voted);
+    let text = error.to_string();
+    assert!(text.contains("1 of the 2") && text.contains("unreachable"), "{text}");
+    eventually(PATIENCE, "the vote is given back", || !nodes.servers[2].exists("lock:job"));
+    nodes.servers[1].thaw();
+    eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
+    eventually(PATIENCE, "nothing is left", || nodes.having("lock:job") == 0);
+}
+
+#[test]
+fn what_a_quorum_does_not_offer_is_refused() {
+    let nodes = Nodes::start(3);
+    let invalid = |locks: Builder| match locks.open().map(drop).unwrap_err() {
+        LockError::InvalidConfig { cause, .. } => cause,
+        other => panic!("{other:?}"),
+    };
+    let urls = |count: usize| (0..count).map(|at| format!("redis://127.0.0.1:{}", 1 + at));
+    for count in [0, 1, 2, 4, 6] {
+        let cause = invalid(Locks::builder().quorum(urls(count)));
+        assert!(
+            matches!(cause, ConfigError::QuorumSize { given, .. } if given == count),
+            "{cause:?}"
+        );
+    }
+    for wrong in [nodes.locks().replicas(1), nodes.locks().scripting(Scripting::Never)] {
+        assert!(matches!(invalid(wrong), ConfigError::NotOnQuorum { .. }));
+    }
+    let cause = invalid(nodes.locks().rejoin(ms(2_000)));
+    assert!(matches!(cause, ConfigError::LeaseBeyondRejoin { .. }), "{cause:?}");
+    let cause = invalid(nodes.locks().rejoin(ms(4_000)).margin(ms(2_000)));
+    assert!(matches!(cause, ConfigError::LeaseBeyondRejoin { .. }), "{cause:?}");
+    let cause = invalid(Locks::builder().url("redis://127.0.0.1").rejoin(ms(1)));
+    assert_eq!(cause, ConfigError::RejoinAlone);
+    let locks = nodes.locks().rejoin(ms(60_000)).linger(ms(1_000)).open().unwrap();
+    for wrong in [
+        locks.permit("k", 2),
+        locks.mutex("k").never_expires(),
+        locks.mutex("k").linger(ms(100)),
+        locks.mutex("k").ttl(ms(61_000)),
+        locks.mutex("k").margin(ms(58_000)),
+        locks.mutex("k").min_hold(ms(61_000)),
+        locks.mutex("k").once(ms(1_000)),
+        locks.read("k").fenced(),
+    ] {
+        let error = wrong.no_wait().blocking_acquire().map(drop).unwrap_err();
+        assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+    }
+    let twice = [nodes.servers[0].url(), nodes.servers[1].url(), nodes.proxies[0].url()];
+    let twice = Locks::builder().quorum(twice).rejoin(Duration::ZERO).open().unwrap();
+    let error = twice.mutex("k").blocking_acquire().map(drop).unwrap_err();
+    assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+    assert!(error.to_string().contains("one server"), "{error}");
+}
+
+#[test]
+fn a_quorum_fits_into_one_url() {
+    let nodes = Nodes::start(3);
+    let hosts: Vec<_> =
+        nodes.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+    let url = format!("redis-quorum://{}", hosts.join(","));
+    let locks = Locks::builder().url(url).rejoin(Duration::ZERO).open().unwrap();
+    let guard = take(locks.mutex("job"));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:job") == 3);
+    let status = locks.blocking_status("job").unwrap();
+    assert_eq!(status.server.topology, redis_locks::Topology::Quorum);
+    assert_eq!(status.server.nodes.len(), 3);
+    assert!(status.server.nodes.iter().all(|node| node.votes), "{:?}", status.server.nodes);
+    assert_eq!(status.holders.len(), 1);
+    assert_eq!(status.holders[0].token, *guard.token());
+    let listed = locks.blocking_list("*").collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    guard.blocking_release().unwrap();
+    assert!(!locks.blocking_status("job").unwrap().is_held());
+}
