@@ -31,6 +31,7 @@ use crate::domain::clock::Moment;
 use crate::domain::state::DrainStage;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
 use crate::observe;
+use crate::store::contained::contained;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
@@ -214,7 +215,9 @@ impl Core {
         let Some((resident, timers)) = visited else { return };
         let rank = resident.rank(id);
         let env = Env { rank, waiting, ..self.env(now, &place, lingers) };
-        change(&mut resident.machine, &env, effects);
+        if let Err(fault) = contained(|| change(&mut resident.machine, &env, effects)) {
+            resident.fail(&fault, &env, effects);
+        }
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {

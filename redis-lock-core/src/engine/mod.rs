@@ -79,6 +79,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::store::Connector;
+use crate::store::contained::BUG;
 use crate::store::directory::Directory;
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
@@ -252,7 +253,10 @@ fn spawn(core: &Arc<Core>) {
                     Ok(()) => return,
                     // A bug made the engine panic. What it knew may be wrong, so every hold ends as
                     // lost, and a new engine starts from nothing.
-                    Err(_) => core.fail_all(),
+                    Err(_) => {
+                        observe::log::bug(BUG);
+                        core.fail_all();
+                    }
                 }
             }
         }

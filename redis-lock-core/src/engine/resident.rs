@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::lock_id::LockId;
 use super::waiting_line::Spot;
-use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::domain::once::{OnceSender, UsedSlots};
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, QueuePlace, Rank};
+use crate::lock::{Effects, Env, Machine, QueuePlace, Rank};
+use crate::store::contained::contained;
+use crate::{LockError, LossReason};
 
 /// What a caller waits for. The error is in a box, because it is large and rare.
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
@@ -49,6 +51,16 @@ impl Resident {
             spot: None,
             idle_entry: None,
             asked: 0,
+        }
+    }
+
+    /// A bug made the machine panic. What it knew may be wrong, so its hold ends as lost, and those who
+    /// wait are refused.
+    pub(super) fn fail(&mut self, fault: &Fault, env: &Env<'_>, out: &mut Effects<Handle>) {
+        let error = LockError::backend(None, fault);
+        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
+        if contained(|| self.machine.close(&error, &reason, env, out)).is_err() {
+            self.machine = Machine::new();
         }
     }
 

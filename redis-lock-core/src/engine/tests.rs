@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
+use super::lock_id::LockId;
 use super::path::{InHand, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
@@ -365,4 +366,34 @@ fn an_engine_does_not_end_while_somebody_has_outcomes_in_hand() {
         drop(hand);
         assert!(core.is_done(Moment::now()), "closing: {is_closing}");
     }
+}
+
+#[test]
+fn a_step_that_panics_costs_its_own_lock_and_no_other() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let request = |key: &str| locks.mutex(key).ttl(PATIENCE).wait(PATIENCE);
+    let (spoiled, other) = (request("a"), request("b"));
+    let (spoiled, other) = (spoiled.blocking_acquire().unwrap(), other.blocking_acquire().unwrap());
+    let waiting = thread::spawn({
+        let request = request("a");
+        move || request.blocking_acquire()
+    });
+    let names = demand("a").names;
+    eventually(PATIENCE, "the other one waits", || {
+        locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
+    });
+    locks.link().ask(&LockId::mutex(names.main()), |_, _, _| panic!("a planted bug"));
+
+    eventually(PATIENCE, "the holder learns of its loss", || spoiled.state() == LockState::Lost);
+    let outcome = waiting.join().unwrap();
+    assert!(
+        matches!(&outcome, Err(LockError::Backend { source }) if source.to_string().contains("bug")),
+        "{outcome:?}"
+    );
+    drop(spoiled);
+    request("a").blocking_acquire().unwrap().blocking_release().unwrap();
+    other.blocking_verify().unwrap();
+    other.blocking_release().unwrap();
+    server.assert_clean();
 }
