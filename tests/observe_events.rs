@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, Once, OnceLock};
+use std::sync::{Barrier, Mutex, MutexGuard, Once, OnceLock};
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, redis_lock};
@@ -441,4 +441,39 @@ fn an_outage_of_a_minute_with_a_thousand_locks_is_told_in_a_few_lines() {
         assert!(end.contains(" 1 min ") || end.contains("after 5"), "{end}");
         drop(held);
     });
+}
+
+#[redis_lock(key = "first", via = locks)]
+fn locks_first_then_second(locks: &Locks, meet: &Barrier) -> Result<(), LockError> {
+    meet.wait();
+    let _second = locks.mutex("second").wait(35 * SECOND).blocking_acquire()?;
+    Ok(())
+}
+
+#[redis_lock(key = "second", via = locks)]
+fn locks_second_then_first(locks: &Locks, meet: &Barrier) -> Result<(), LockError> {
+    meet.wait();
+    let _first = locks.mutex("first").wait(35 * SECOND).blocking_acquire()?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "it takes half a minute; `cargo xtask ci slow-tests` runs it"]
+fn two_calls_that_wait_for_each_other_are_told_of() {
+    listen();
+    let locks = Locks::builder().in_memory().label("web-3").open().unwrap();
+    let meet = Barrier::new(2);
+    let results = std::thread::scope(|scope| {
+        let first = scope.spawn(|| locks_first_then_second(&locks, &meet));
+        [locks_second_then_first(&locks, &meet), first.join().unwrap()]
+    });
+    assert!(results.iter().any(|result| result.as_ref().is_err_and(LockError::is_busy)));
+    for (key, other) in [("first", "second"), ("second", "first")] {
+        let is_it = |reported: &&Reported| reported.level == Level::WARN;
+        let reported = of(key);
+        let [told] = reported.iter().filter(is_it).collect::<Vec<_>>().try_into().unwrap();
+        let begin = format!("a call has waited for 30 s for `{key}`, held by web-3 ");
+        let end = format!(", while holding `{other}`");
+        assert!(told.what.starts_with(&begin) && told.what.ends_with(&end), "{told:?}");
+    }
 }

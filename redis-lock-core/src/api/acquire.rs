@@ -99,7 +99,7 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     }
     let demand = options.demand(keys, kind, &settings.in_common())?;
     let runtime = thread_tasks::current_thread_runtime();
-    let demand = Arc::new(Demand { runtime, ..demand });
+    let demand = Arc::new(Demand { runtime, holding: nesting::held(), ..demand });
     let observed = Acquiring::begin(&demand);
     if let Err(error) = admit(locks, &demand, caller) {
         if let Some(observed) = observed {

@@ -56,6 +56,17 @@ impl Drop for Frame {
     }
 }
 
+/// The keys that this code holds, for people; `None` when it holds none.
+pub(crate) fn held() -> Option<Box<str>> {
+    let task = task::try_id();
+    let held = HELD.try_with(|held| {
+        let held = held.borrow();
+        let own = held.iter().filter(|note| note.task == task);
+        own.map(|note| format!("`{}`", note.hold.demand.key())).collect::<Vec<_>>()
+    });
+    held.ok().filter(|held| !held.is_empty()).map(|held| held.join(", ").into())
+}
+
 /// A hold that an inner call joins.
 #[derive(Debug)]
 pub(crate) struct Outer {

@@ -24,7 +24,7 @@ const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// As good as without an end, and short enough for any arithmetic.
-const ENDLESS: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
+pub(crate) const ENDLESS: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
 
 /// A hold that another guard gave away with `detach`.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,6 +83,8 @@ pub(crate) struct Demand {
     pub(crate) adopts: Option<Box<Adopted>>,
     /// The current-thread runtime whose task asks, where that is one.
     pub(crate) runtime: Option<runtime::Id>,
+    /// What the code that asks holds, as far as that is known, in words.
+    pub(crate) holding: Option<Box<str>>,
 }
 
 impl Options {
@@ -211,7 +213,7 @@ impl Options {
         let names = keys.named(common.namespace)?;
         let terms = self.terms(common);
         let (title, adopts) = (self.title, self.adopts.clone());
-        Ok(Demand { names, kind, title, terms, adopts, runtime: None })
+        Ok(Demand { names, kind, title, terms, adopts, runtime: None, holding: None })
     }
 
     /// Checks that a quorum can offer it.

@@ -225,7 +225,7 @@ pub(crate) fn in_words(time: Duration) -> String {
     }
 }
 
-fn held_by(holder: Option<&Holder>) -> String {
+pub(crate) fn held_by(holder: Option<&Holder>) -> String {
     match holder {
         Some(holder) => {
             let by = holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into);

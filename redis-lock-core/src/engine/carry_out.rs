@@ -84,6 +84,9 @@ fn tell(observation: Observation, audience: &Audience) {
         Observation::Contended(demand, holder) => {
             observe::contended(&demand, holder.as_deref(), audience);
         }
+        Observation::LongWait(demand, error) => {
+            audience.tell(|| observe::log::long_wait(&error, demand.holding.as_deref()));
+        }
         Observation::Renewed(sort) => observe::renewed(sort),
         Observation::Missed { demand, fault, is_first } => {
             observe::failed(demand.key(), demand.sort(), &fault, audience);

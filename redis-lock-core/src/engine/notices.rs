@@ -56,6 +56,7 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),
+    LongWait(Arc<Demand>, Box<LockError>),
     Renewed(LockSort),
     Missed {
         demand: Arc<Demand>,
@@ -96,6 +97,7 @@ impl Notice {
             Later::Contended(demand, holder) => {
                 Self::observe(Observation::Contended(demand, holder))
             }
+            Later::LongWait(demand, error) => Self::observe(Observation::LongWait(demand, error)),
             Later::Renewed(sort) => Self::observe(Observation::Renewed(sort)),
             Later::Missed(demand, fault) => {
                 Self::observe(Observation::Missed { demand, fault, is_first: true })

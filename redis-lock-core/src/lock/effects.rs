@@ -55,6 +55,8 @@ pub(crate) enum Later<W> {
     Lost(Arc<Hold>),
     /// Another process has the lock, with this value at the key.
     Contended(Arc<Demand>, Option<String>),
+    /// A call waits for long; what it would be told if it gave up now.
+    LongWait(Arc<Demand>, Box<LockError>),
     /// The lease of this hold was renewed.
     Renewed(LockSort),
     /// A renewal was missed; the lease still runs. Once, until the next renewal.

@@ -42,6 +42,7 @@ mod hold_life;
 mod kept;
 mod lapsed;
 mod local_view;
+mod long_wait;
 mod question;
 mod queue_place;
 mod rank;
@@ -149,6 +150,8 @@ pub(crate) struct Machine<W> {
     waited_for: bool,
     /// When the last question was sent that the server has answered, whatever the answer was.
     heard: Moment,
+    /// When a subscriber was last told that a call waits for long.
+    warned: Moment,
     /// Holds that have ended, and whose tokens stay on the server for their margin.
     lapsed: Vec<LapsedHold>,
     /// How many outcomes of dropped questions have arrived.
@@ -177,6 +180,7 @@ impl<W> Machine<W> {
             contended: false,
             waited_for: false,
             heard: Moment::START,
+            warned: Moment::START,
             lapsed: Vec::new(),
             #[cfg(test)]
             strays: 0,
@@ -285,6 +289,7 @@ impl<W> Machine<W> {
         self.refuse_overdue(env, out);
         self.notice_loss(env, out);
         self.forget_lapsed(env.now, out);
+        self.tell_long_wait(env, out);
         match &self.stage {
             Stage::Contending(contending) => {
                 if self.open.is_none() && contending.look <= env.now {
@@ -311,7 +316,7 @@ impl<W> Machine<W> {
             Stage::Held(held) => held.due(self.open.as_ref()),
             Stage::Kept(kept) => kept.due(is_open),
         };
-        stage.min(self.waiters.due()).min(self.lapsed_due())
+        stage.min(self.waiters.due()).min(self.lapsed_due()).min(self.long_wait_due())
     }
 
     /// Whether this question is open and still wanted.

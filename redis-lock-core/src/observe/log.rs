@@ -9,8 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::LockError;
 use crate::domain::demand::Demand;
-use crate::domain::error::in_words;
+use crate::domain::error::{held_by, in_words};
 use crate::domain::title::Title;
 
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
@@ -101,6 +102,17 @@ pub(crate) fn outage(server: Option<&str>, why: &str, lasted: Duration, is_over:
     let _ = (server, why, time, is_over);
 }
 
+/// To be called where a subscriber may block.
+pub(crate) fn long_wait(busy: &LockError, holding: Option<&str>) {
+    let LockError::Busy { key, waited, holder } = busy else { return };
+    let (waited, held_by) = (in_words(*waited), held_by(holder.as_deref()));
+    let holding = holding.map(|keys| format!(", while holding {keys}")).unwrap_or_default();
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "redis_locks", key, "a call has waited for {waited} for `{key}`{held_by}{holding}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (key, waited, held_by, holding);
+}
+
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     say_aside!(
@@ -159,7 +171,7 @@ pub(crate) fn never_busy(function: &str) {
 }
 
 /// To be called on the thread of the one who holds the lock.
-pub(crate) fn not_completed(demand: &Demand, error: &crate::LockError) {
+pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
     let (key, lock) = (demand.key(), demand.title.shown());
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", key, lock, "what was done once may be done again, because that it was done is not confirmed: {error}");

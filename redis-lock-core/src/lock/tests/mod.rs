@@ -7,6 +7,7 @@ mod events;
 mod holding;
 mod kept;
 mod kept_faults;
+mod long_waits;
 mod margin;
 mod outage;
 mod reaping;
