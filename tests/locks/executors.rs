@@ -66,3 +66,20 @@ fn in_a_tokio_runtime_without_drivers() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     in_executor(|work| runtime.block_on(work));
 }
+
+/// A runtime whose clock is paused jumps to the next timer when nothing but other threads is at work.
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_in_memory_is_granted_before_a_paused_clock_jumps() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let locks = Locks::in_memory();
+    for turn in 0..200 {
+        let name = format!("{turn}");
+        let called = tokio::time::timeout(MINUTE, annotated(&locks, &name)).await;
+        assert!(matches!(called, Ok(Ok(_))), "{called:?}");
+        let taken = tokio::time::timeout(MINUTE, locks.mutex("k").fenced().acquire()).await;
+        let given_back = tokio::time::timeout(MINUTE, taken.unwrap().unwrap().release()).await;
+        assert!(matches!(given_back, Ok(Ok(()))), "{given_back:?}");
+        let reads = locks.read("few").run(async |_| ());
+        tokio::time::timeout(MINUTE, reads).await.unwrap().unwrap();
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
+use super::core::Core;
 use super::lock_id::LockId;
 use super::path::{InHand, Origin, Results, Settled};
 use crate::domain::clock::Moment;
@@ -217,11 +218,18 @@ pub(super) fn owed(key: &str) -> Box<Reap> {
     }
 }
 
+/// A core without its connection.
+fn unconnected(locks: &Locks) -> Arc<Core> {
+    let core = Arc::clone(locks.link().core());
+    drop(core.only_path().traffic().drain());
+    core
+}
+
 #[test]
 fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
-    let core = Arc::clone(locks.link().core());
+    let core = unconnected(&locks);
     let later = Moment::now().after(PATIENCE);
     for key in ["job", "other", "job"] {
         core.reaper().add(later, owed(key));
@@ -241,7 +249,7 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
 fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
-    let core = Arc::clone(locks.link().core());
+    let core = unconnected(&locks);
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
     let (asked, _) = core.only_path().traffic().drain();

@@ -145,6 +145,11 @@ pub(crate) trait Connector: Send + Sync {
     /// runtime, and the caller limits the time.
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>>;
 
+    /// A connection that needs no waiting: to this process's memory.
+    fn connect_at_once(&self) -> Option<Connected> {
+        None
+    }
+
     /// Listens for hints until the subscription ends, and returns why it ended. It sends
     /// `Listening` once the subscription works.
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault>;

@@ -140,6 +140,13 @@ impl Traffic {
         results.jobs.push(Job::Connect(self.attempts));
     }
 
+    /// The first connection was made, before anything is asked.
+    pub(crate) fn connect_at_once(&mut self, made: Connected, now: Moment) {
+        let mut results = Results::default();
+        self.begin_attempt(now, &mut results);
+        self.connected(self.attempts, made, now, &mut results);
+    }
+
     /// A connection was made. It is dropped when its attempt was given up meanwhile.
     pub(crate) fn connected(
         &mut self,

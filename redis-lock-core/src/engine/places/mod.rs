@@ -103,10 +103,14 @@ impl Deref for AllPlaces<'_> {
 impl Places {
     /// One server.
     pub(crate) fn one(connector: Arc<dyn Connector>, time_limit: Duration, spread: u8) -> Self {
+        let path = Path::new(time_limit, spread);
+        if let Some(made) = connector.connect_at_once() {
+            path.traffic().connect_at_once(made, Moment::now());
+        }
         let place = Place {
             id: FIRST,
             name: None,
-            path: Path::new(time_limit, spread),
+            path,
             connector: Some(connector),
             hints_enabled: AtomicBool::new(false),
         };

@@ -80,11 +80,21 @@ impl Memory {
     }
 }
 
-impl Connector for MemoryConnector {
-    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+impl MemoryConnector {
+    fn connected(&self) -> Connected {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
         let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None, pollable: None })))
+        Connected { wire, watcher: None, pollable: None }
+    }
+}
+
+impl Connector for MemoryConnector {
+    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+        Box::pin(std::future::ready(Ok(self.connected())))
+    }
+
+    fn connect_at_once(&self) -> Option<Connected> {
+        Some(self.connected())
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
