@@ -38,6 +38,9 @@ async fn fails_at_once(url: &str, says: &[&str]) {
     for part in says {
         assert_eq!(chain.matches(part).count(), 1, "{part:?} in {chain:?}");
     }
+    for odd in ["\"", "Failed", "Error"] {
+        assert!(!chain.contains(odd), "the driver's {odd:?} in {chain:?}");
+    }
     let error = Locks::connect(url).await.unwrap_err();
     assert_says(&error, says);
     assert!(error.to_string().find("secret").is_none(), "{error}");
@@ -69,6 +72,33 @@ async fn h5_a_database_that_is_not_there() {
     fails_at_once(&url, &["after the last slash"]).await;
 }
 
+#[tokio::test]
+async fn h5_a_right_that_a_script_lacks() {
+    let server = Server::start();
+    server.run::<()>("ACL SETUSER app on >secret ~* &* +@all -pttl -pexpire -zadd");
+    let url = format!("redis://app:secret@127.0.0.1:{}", server.port());
+    let error = Locks::open(url).unwrap().read("job").acquire().await.unwrap_err();
+    assert_says(&error, &["lock `job`", "NOPERM", "docs/PROTOCOL.md"]);
+    let chain = format!("{:#}", anyhow::Error::from(error));
+    assert_eq!(chain.matches("script").count(), 1, "no place in it, nor its hash: {chain:?}");
+}
+
+#[tokio::test]
+async fn h5_an_address_of_another_service() {
+    let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in web.incoming() {
+            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 Bad\r\n\r\n");
+        }
+    });
+    let locks = Locks::builder().url(url).outage(AT_ONCE).open().unwrap();
+    let error = job(&locks, 7).await.unwrap_err();
+    assert_says(&error, &["lock `job:7`", "does not speak the Redis protocol"]);
+    let chain = format!("{:#}", anyhow::Error::from(error));
+    assert!(!chain.contains("arse"), "how the driver read the answer: {chain:?}");
+}
+
 #[test]
 fn h5_urls_of_other_sorts() {
     let refused = |url: &str| match Locks::open(url) {
@@ -83,6 +113,7 @@ fn h5_urls_of_other_sorts() {
     assert_eq!(refused("localhost:6379"), ConfigError::NoScheme);
     assert_says(&refused("localhost:6379"), &["redis://localhost:6379"]);
     assert_says(&refused("redis://localhost:port"), &["redis://user:password@host:port/db"]);
+    assert_says(&refused("redis://a,b"), &["several servers", "redis-cluster://"]);
     if cfg!(feature = "rustls") {
         assert!(Locks::open("rediss://localhost").is_ok());
     } else {

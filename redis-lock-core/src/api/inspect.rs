@@ -340,7 +340,7 @@ fn not_a_lock() -> Fault {
 }
 
 fn unforeseen() -> Fault {
-    Fault::new(FaultClass::Permanent, "the answer was that of another question")
+    Fault::new(FaultClass::Permanent, "the server gave the answer of another command")
 }
 
 #[cfg(test)]

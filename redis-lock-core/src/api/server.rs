@@ -101,7 +101,8 @@ impl Servers {
         let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
         let servers = Box::new(NodeAccess::like(first, options.address_map.clone()));
         let own: Result<Vec<_>, _> = seeds.iter().map(|seed| options.as_sentinel(seed)).collect();
-        let seeds = own.map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
+        let seeds =
+            own.map_err(|error| ConfigError::BadUrl { problem: server_url::problem(&error) })?;
         let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
         let sentinels = Box::new(NodeAccess::like(first, options.address_map.clone()));
         Ok(Self::Sentinel { name, seeds, sentinels, servers })

@@ -3,6 +3,10 @@
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::ConfigError;
+use crate::store::redis::said::by_driver;
+
+/// The most characters of the driver's words about a URL.
+const MOST_PROBLEM: usize = 200;
 
 /// The port of sentinels, where an address names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -39,6 +43,11 @@ pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
             return client(&format!("{scheme}://{}", parts.rest)).map(Named::One);
         }
         let Parts { authority, path, .. } = parts;
+        if parts.hosts.contains(',') {
+            return Err(bad(
+                "it names several servers; begin it with redis-cluster:// or redis-sentinel://",
+            ));
+        }
         return one(&format!("{scheme}://{authority}/{path}"), &parts).map(Named::One);
     };
     let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
@@ -160,7 +169,7 @@ fn one(url: &str, parts: &Parts<'_>) -> Result<redis::Client, ConfigError> {
         return Err(bad("it names two databases, one after the last slash and one as `db`"));
     }
     let settings = info.redis_settings().clone().set_db(db);
-    redis::Client::open(info.set_redis_settings(settings)).map_err(|error| bad(&error.to_string()))
+    redis::Client::open(info.set_redis_settings(settings)).map_err(|error| bad(&problem(&error)))
 }
 
 fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -209,7 +218,12 @@ fn simple(scheme: &str, has_tls: bool) -> Result<&'static str, ConfigError> {
 
 fn client(url: &str) -> Result<redis::Client, ConfigError> {
     let opened = url.into_connection_info().and_then(redis::Client::open);
-    opened.map_err(|error| bad(&error.to_string()))
+    opened.map_err(|error| bad(&problem(&error)))
+}
+
+/// What the driver finds wrong with a URL.
+pub(crate) fn problem(error: &redis::RedisError) -> String {
+    by_driver(error, MOST_PROBLEM)
 }
 
 fn no_seed(url: &str) -> ConfigError {
@@ -316,6 +330,7 @@ mod tests {
             "redis://a?user=u&pass=hush",
             "redis://a?timeout=hush",
             "redis://a#hush",
+            "redis://a,b",
             "redis+unix:///tmp/s?timeout=1",
             "redis+unix:///tmp/s#hush",
             "redis-cluster://a,b?timeout=1",

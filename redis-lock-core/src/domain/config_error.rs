@@ -127,7 +127,7 @@ pub enum ConfigError {
         problem: String,
     },
     /// The namespace can't be used as a prefix of keys.
-    #[error("a namespace can't contain braces or NUL")]
+    #[error("a namespace can't contain braces or NUL; leave them out")]
     BadNamespace,
     /// The command timeout is shorter than any server can answer in.
     #[error("a command_timeout below 1 ms leaves no time to answer")]

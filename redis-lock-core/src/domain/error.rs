@@ -63,7 +63,9 @@ pub enum LockError {
     },
     /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::Request::max_waiters)
     /// allows. Try later.
-    #[error("lock `{key}` is crowded: {waiting} calls wait for it here already; try again later")]
+    #[error(
+        "lock `{key}` is crowded: {waiting} calls of this process wait for it already, and max_waiters allows no more; try again later"
+    )]
     #[non_exhaustive]
     Crowded {
         /// The key that was asked for.
@@ -240,8 +242,9 @@ pub(crate) fn held_by(holder: Option<&Holder>) -> String {
 
 /// A failure of the server or of the way to it.
 ///
-/// Its text is complete: [`source`](Error::source) gives only what the text does not say, so that a
-/// chain of errors tells nothing twice. The driver's error is at [`driver`](Self::driver).
+/// Ask its [`kind`](Self::kind) to decide, and print it to tell people: the text is complete. So
+/// [`source`](Error::source) gives only what the text does not say. The driver's error is at
+/// [`driver`](Self::driver).
 #[derive(Clone, PartialEq, Debug)]
 pub struct BackendError {
     key: Option<Arc<str>>,
@@ -310,6 +313,10 @@ impl fmt::Display for BackendError {
 impl Error for BackendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let mut source: &(dyn Error + 'static) = self.fault.source.as_deref()?;
+        if source.is::<redis::RedisError>() {
+            // The text has its words, without names that only the driver knows.
+            return None;
+        }
         while self.fault.what.contains(&source.to_string()) {
             source = source.source()?;
         }

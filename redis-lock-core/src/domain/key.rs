@@ -44,8 +44,8 @@ impl LockKey {
         } else if self.0.contains('\0') {
             "it contains a NUL, which no name needs; leave it out".into()
         } else if names::is_reserved(&self.0) {
-            "it is a name that this library gives to what belongs to another lock; choose one that \
-             does not begin with `{` or has no `:~` at its end"
+            "this library uses names of this form for the queues of other locks; choose a key that \
+             does not begin with `{`"
                 .into()
         } else {
             return Ok(());

@@ -39,6 +39,12 @@ impl Family {
             Self::Permits => "a lock of several permits",
         }
     }
+
+    /// Why another kind of lock is refused at a key that is held as this one.
+    pub(crate) fn in_use(self) -> String {
+        let lock = self.description();
+        format!("the key is in use as {lock}; use the same kind everywhere, or another key")
+    }
 }
 
 /// The properties of a kind, whatever its limit.

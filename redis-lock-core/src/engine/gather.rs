@@ -10,7 +10,7 @@ use crate::lock::Outcome;
 use crate::store::redis::NextPart;
 
 /// Why a part is not sent any more.
-pub(super) const UNWANTED: &str = "nobody wants the lock any more";
+pub(super) const UNWANTED: &str = "no caller wants the lock any more";
 
 impl Core {
     /// An entry, or its parts where its keys have several slots.

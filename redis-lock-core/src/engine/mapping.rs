@@ -38,7 +38,7 @@ impl Core {
         let mut results = Results::default();
         let gone = self.places.take_map(map, Moment::now());
         for place in &gone {
-            let what = "the node is not a primary of the arbiter any more";
+            let what = "this node is no primary any more";
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
             place.path.wake_deposed();

@@ -25,7 +25,8 @@ pub fn render(template: fmt::Arguments<'_>) -> Result<LockKey, LockError> {
         (Err(_), false) => Err(LockError::InvalidKey {
             key: text.key,
             reason:
-                "the value that follows here is empty; a key without it would name something else"
+                "the value that comes next is empty, so the key would name something else; check the \
+                 argument"
                     .into(),
         }),
     }

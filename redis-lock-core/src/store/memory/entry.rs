@@ -96,11 +96,7 @@ impl Entry {
     pub(super) fn check_family(&self, kind: Kind) -> Result<(), Fault> {
         match self.holders.first() {
             Some(holder) if holder.kind.family() != kind.family() => {
-                let what = format!(
-                    "the key is in use as {}; one key can't be several kinds of lock",
-                    holder.kind.family().description()
-                );
-                Err(Fault::new(FaultClass::Misuse, what))
+                Err(Fault::new(FaultClass::Misuse, holder.kind.family().in_use()))
             }
             _ => Ok(()),
         }

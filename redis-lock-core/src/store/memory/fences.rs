@@ -68,8 +68,8 @@ pub(super) fn check(last: Option<&Last>, count: u32, now: Moment) -> Result<(), 
 
 /// A counter that can't be counted on from.
 pub(crate) fn odd() -> Fault {
-    let what = "the fencing counter is no number that can be counted on from; data of another \
-                program stands at its key, so delete that or use another key or namespace";
+    let what = "the fencing counter of this lock is no number, or too large, so another program has \
+                written it; delete it, or use another key or namespace";
     Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use super::edge::left;
+use super::said;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence;
 use crate::domain::harmless::harmless;
@@ -262,8 +263,8 @@ fn string(value: Option<&Value>) -> Option<String> {
 pub(super) fn orphan(value: Option<&str>) -> Fault {
     let value = harmless(value.unwrap_or_default(), 80);
     let what = format!(
-        "the value `{value}` stands at its key without a ttl and is not ours, so it may never go \
-         away; delete it, use another key or namespace, or give it a ttl with `repair_orphan`"
+        "another program has set its key to `{value}` without a ttl, so it may stay for ever; delete it, \
+         use another key or namespace, or give it a ttl with `repair_orphan`"
     );
     Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
 }
@@ -279,14 +280,12 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
             format!("a {kind} of another program stands at this key; use another key or namespace");
         return Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign);
     };
-    let lock = family.description();
-    let what = format!("the key is in use as {lock}; one key can't be several kinds of lock");
-    Fault::new(FaultClass::Misuse, what)
+    Fault::new(FaultClass::Misuse, family.in_use())
 }
 
 fn nonsense(value: &Value) -> Fault {
     let value = harmless(format_args!("{value:?}"), 80);
-    let what = format!("the server gave an answer that makes no sense: {value}");
+    let what = format!("no lock server answers that: {value}; is there a proxy in between?");
     Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::Protocol)
 }
 
@@ -295,7 +294,7 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     let detail = error.details().unwrap_or_default();
     let code = code_of(error);
     let (class, advice) = classify(code, detail);
-    let shown = harmless(detail, MOST_DETAIL);
+    let shown = harmless(said::by_server(code, detail), MOST_DETAIL);
     let what = format!("the server refused: {code} {shown}{advice}");
     let fault = Fault::new(class, what).of(kind_of(code));
     match detail.len() {
@@ -410,7 +409,7 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
              (RESP); is the port right?"
                 .into()
         }
-        _ => harmless(&error, MOST_DETAIL),
+        _ => said::by_driver(&error, MOST_DETAIL),
     };
     let (class, advice) = classify_connecting(&error, &text);
     let kind = match error.code().or_else(|| code_in(&text)) {

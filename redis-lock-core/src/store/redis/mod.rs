@@ -29,6 +29,7 @@ mod probe;
 #[cfg(test)]
 mod redirect_tests;
 mod replicated;
+pub(crate) mod said;
 mod scan;
 #[cfg(test)]
 mod script_tests;

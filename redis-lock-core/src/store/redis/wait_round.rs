@@ -150,7 +150,7 @@ impl WaitRound {
             (Value::ServerError(error), _, _) | (_, Value::ServerError(error), _) => {
                 Some(refused(error))
             }
-            _ => Some(unknown("the key that is written for them has gone")),
+            _ => Some(unknown("the key that is written for it has gone")),
         }
     }
 
@@ -198,7 +198,7 @@ fn not_replicated(got: u32, wanted: u32) -> Fault {
 }
 
 pub(super) fn unknown(why: &str) -> Fault {
-    let what = format!("nobody knows whether replicas have it: {why}");
+    let what = format!("it is unknown whether the replicas have it: {why}");
     Fault::new(FaultClass::Unknown, what)
 }
 

@@ -168,7 +168,7 @@ impl Conversation {
             value => bundle.together.read(&value, bundle.questions.len()),
         };
         let Some(answers) = answers else {
-            return self.lose_place("the answer to many questions makes no sense");
+            return self.lose_place("the answer to many commands is none that a lock server gives");
         };
         for (place, (seq, command)) in bundle.questions.into_iter().enumerate() {
             match answers.of(place) {

@@ -214,7 +214,7 @@ impl Conversation {
             Some(Expected::Bundle(bundle, in_full)) => {
                 return self.take_bundle_reply(bundle, in_full, value, wants, send);
             }
-            None => return self.lose_place("the server said something that nobody asked"),
+            None => return self.lose_place("the server answered more commands than were sent"),
         };
         if let (Some(member), None) = (&self.member, group)
             && member.has_neighbours()
@@ -267,7 +267,7 @@ impl Conversation {
     /// to do.
     fn note_trouble(&mut self, value: &Value) {
         let what = if is_demoted(value) {
-            "the server has become a replica"
+            "the server has become a replica; name the primary"
         } else if decode::denies_scripts(value) {
             NO_SCRIPTS
         } else {
@@ -346,7 +346,7 @@ impl Drop for Conversation {
 }
 
 fn dropped() -> Fault {
-    Fault::new(FaultClass::Refused, "nobody wants the lock any more")
+    Fault::new(FaultClass::Refused, "no caller wants the lock any more")
 }
 
 /// Sends the next round of a command.

@@ -49,7 +49,7 @@ impl NamedPrimary {
         };
         let is_anew = latest.epoch < nodes.epoch();
         if is_anew && !most {
-            let what = "only sentinels answer that missed the last fail-over";
+            let what = "only sentinels that missed the last failover answer";
             return Err(Fault::new(FaultClass::Refused, what));
         }
         Ok(Self { address: latest.primary, epoch: latest.epoch, is_anew })

@@ -47,7 +47,7 @@ fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fault {
         let what = "the server did not say in time what became of a transaction";
         return Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::TimedOut);
     }
-    let what = "no transaction came through in time: others changed the lock's keys again and \
+    let what = "no transaction succeeded in time: other clients changed the lock's keys again and \
                 again, or the server was too slow";
     Fault::new(FaultClass::Refused, what).of(BackendErrorKind::TimedOut)
 }

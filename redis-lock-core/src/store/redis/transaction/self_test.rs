@@ -24,8 +24,8 @@ pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> R
     let executed = ask(&mut watching, vec![with("GET"), redis::cmd("EXEC")]).await?;
     ask(&mut changing, vec![with("DEL")]).await?;
     if !matches!(executed.last(), Some(Value::Nil)) {
-        let what = "the server accepts WATCH and does not honour it, so two could have a lock at \
-                    once; grant the rights `+eval +evalsha`, or use another server";
+        let what = "the server accepts WATCH but does not honour it, so two holders could have one lock; \
+                    grant the rights `+eval +evalsha`, or use another server";
         return Err(Fault::new(FaultClass::Permanent, what));
     }
     watching.give_back();

@@ -290,7 +290,7 @@ fn parsed<T: FromRedisValue>(value: Value) -> Result<T, Fault> {
 }
 
 fn nonsense(what: &str) -> Fault {
-    let what = format!("the server gave an answer that makes no sense: {what}");
+    let what = format!("no lock server answers that: {what}; is there a proxy in between?");
     Fault::new(FaultClass::Permanent, what)
 }
 

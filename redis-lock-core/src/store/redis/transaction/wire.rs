@@ -163,7 +163,7 @@ impl TransactionWire {
             && command.is_some_and(|command| matches!(command.verb, Verb::Release { .. }));
         match command.filter(|_| unexplained).cloned() {
             Some(_) if !wants(seq) => {
-                let fault = Fault::new(FaultClass::Refused, "nobody wants the lock any more");
+                let fault = Fault::new(FaultClass::Refused, "no caller wants the lock any more");
                 self.finish(seq, Err(fault));
             }
             Some(command) => self.ask_task(seq, command),
