@@ -27,7 +27,7 @@ pub(crate) fn by_engine(io: &mut ChildIo) {
     play(io, &open(&std::env::var("REDIS_URL").unwrap()), 2);
 }
 
-/// One thread locks all the time, so it reads the answers itself.
+/// One thread locks all the time.
 pub(crate) fn by_thread(io: &mut ChildIo) {
     play_warm(io, &open(&std::env::var("REDIS_URL").unwrap()));
 }
@@ -313,7 +313,7 @@ fn the_same_where_a_task_reads() {
 }
 
 #[test]
-fn the_same_where_a_thread_reads() {
+fn the_same_where_a_thread_is_busy() {
     forks_and_looks("forked_by_thread");
 }
 

@@ -12,8 +12,7 @@ use crate::domain::fence::last_fence;
 use crate::domain::kind::Kind;
 use crate::domain::label::shown;
 use crate::domain::status::Scripting;
-use crate::engine::Asking;
-use crate::engine::thread_reader::ReadingCall;
+use crate::engine::{Asking, BlockingCall};
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, Locks, LossReason, Request, Token};
 
@@ -67,8 +66,7 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
 /// Takes the lock and blocks the thread meanwhile.
 pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
     let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
-    // From here on this thread waits for the answer to whatever it puts on a queue.
-    let _call = ReadingCall::begin();
+    let _call = BlockingCall::begin();
     let mut begun = begin(&mut request, Caller::Thread)?;
     drop(request);
     block_on_or(begun.granted(), || {

@@ -5,15 +5,15 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{self, coop};
 
-use crate::engine::thread_reader::{self, ReadingCall};
-use crate::store::Parker;
+use crate::engine::BlockingCall;
 
 /// After waiting this long, a worker thread hands its other tasks over.
 const BRIEF: Duration = Duration::from_millis(10);
@@ -106,7 +106,7 @@ fn park_until_ready<F: Future>(mut future: Pin<&mut F>) -> F::Output {
 
 /// Polls until the future is ready, or `limit` has passed.
 fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F::Output> {
-    let _call = ReadingCall::begin();
+    let _call = BlockingCall::begin();
     let parker = Arc::new(Parker::new());
     let waker = Arc::clone(&parker).into();
     let mut context = Context::from_waker(&waker);
@@ -116,7 +116,7 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
             return Some(output);
         }
         let Some(limit) = limit else {
-            thread_reader::wait(&parker, None);
+            parker.park(None);
             continue;
         };
         let end = *end.get_or_insert_with(|| Instant::now() + limit);
@@ -124,6 +124,43 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
         if left.is_zero() {
             return None;
         }
-        thread_reader::wait(&parker, Some(left));
+        parker.park(Some(left));
+    }
+}
+
+/// Puts a thread to sleep until it is woken.
+struct Parker {
+    thread: Thread,
+    /// Code that runs on this thread meanwhile may use up what `unpark` leaves.
+    is_woken: AtomicBool,
+}
+
+impl Parker {
+    /// For the thread that calls.
+    fn new() -> Self {
+        Self { thread: thread::current(), is_woken: AtomicBool::new(false) }
+    }
+
+    /// Sleeps until it is woken or `limit` has passed. May return early.
+    fn park(&self, limit: Option<Duration>) {
+        if !self.is_woken.swap(false, Ordering::SeqCst) {
+            match limit {
+                Some(limit) => thread::park_timeout(limit),
+                None => thread::park(),
+            }
+            // The caller looks at what it waits for after this, so no wake-up is lost.
+            self.is_woken.swap(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
     }
 }

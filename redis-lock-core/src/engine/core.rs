@@ -359,9 +359,6 @@ impl Core {
     fn send_at(&self, place: &Place, work: &mut Work) {
         let by = Sender::current();
         let (after, due) = place.path.after_put(by, &mut work.settled);
-        if by == Sender::BlockedThread && place.path.is_read_by_threads() {
-            self.note_asked();
-        }
         if !work.is_turn {
             // A caller's time limit may pass before the engine would wake by itself.
             self.waker.wake_by(due);

@@ -6,7 +6,6 @@
 //! timers.
 
 mod asking;
-mod blocking_call;
 mod brief_lock;
 mod cache_padded;
 mod carry_out;
@@ -55,7 +54,6 @@ mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-pub(crate) mod thread_reader;
 mod turn;
 mod waiting_line;
 mod wake_together;
@@ -66,6 +64,7 @@ mod work;
 pub(crate) use asking::{Asking, HasLink};
 pub(crate) use lock_id::LockId;
 pub(crate) use resident::Handle;
+pub(crate) use sender::BlockingCall;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

@@ -240,13 +240,6 @@ impl Role {
 }
 
 impl Core {
-    /// Hands over all outcomes that were read, and leaves callers to other threads to notify.
-    pub(super) fn leave_to_threads(&self, work: &mut Work) {
-        self.send(work);
-        self.notices.add(&mut work.notices);
-        self.notices.hand_to_thread(self.notifier());
-    }
-
     /// Hands over all outcomes that were read, then notifies callers one at a time.
     pub(super) fn read(&self, work: &mut Work) {
         let mut are_listed = false;

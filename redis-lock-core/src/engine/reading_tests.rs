@@ -1,23 +1,17 @@
-//! Tasks and threads that read, beside others and at the end.
+//! Tasks that read, beside threads that wait, and at the end.
 
-use std::collections::VecDeque;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use testbed::{Server, WakeLog, eventually};
+use testbed::{Server, eventually};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 
-use super::notices::Notice;
 use super::path::Reader;
-use super::tests::{PATIENCE, Still};
-use super::thread_reader::ReadingCall;
-use crate::domain::env::simulated;
-use crate::store::Parker;
+use super::tests::PATIENCE;
 use crate::{Guard, LockError, LockState, Locks};
 
 pub(super) fn reader(locks: &Locks) -> Reader {
@@ -83,15 +77,6 @@ pub(super) fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
     });
 }
 
-/// Warms up until threads read.
-fn have_threads_read(locks: &Locks) {
-    blocking_pairs(locks, 200);
-    eventually(PATIENCE, "the thread reads", || {
-        blocking_pairs(locks, 1);
-        reader(locks) == Reader::Nobody
-    });
-}
-
 pub(super) fn assert_no_task(runtime: &Runtime) {
     let metrics = runtime.metrics();
     eventually(PATIENCE, "the reading task ends", || metrics.num_alive_tasks() == 0);
@@ -126,32 +111,9 @@ fn a_task_that_has_sent_what_followed_from_the_answers_is_woken_for_more() {
 }
 
 #[test]
-fn a_thread_that_waits_reads_and_nobody_between_its_calls() {
-    let (server, locks) = server_and_locks();
-    blocking_pairs(&locks, 20);
-    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
-    // On a busy machine the engine may take the role meanwhile.
-    let reads = || {
-        blocking_pairs(&locks, 1);
-        reader(&locks) == Reader::Nobody
-    };
-    blocking_pairs(&locks, 200);
-    eventually(PATIENCE, "the thread reads", reads);
-    // An answer that this thread does not wait for is left to the engine.
-    drop(locks.mutex("dropped").blocking_acquire().unwrap());
-    eventually(PATIENCE, "it is released", || server.keys().is_empty());
-    assert_eq!(reader(&locks), Reader::Engine);
-    eventually(PATIENCE, "the thread reads", reads);
-    eventually(PATIENCE, "the engine watches again", || reader(&locks) == Reader::Engine);
-    blocking_pairs(&locks, 1);
-    server.assert_clean();
-}
-
-#[test]
-fn a_thread_that_reads_is_woken_by_others_and_never_late() {
+fn a_thread_that_waits_at_a_frozen_server_is_never_late() {
     let (server, locks) = server_and_impatient_locks();
     blocking_pairs(&locks, 300);
-    // The engine wakes it while it waits at the silent socket.
     ask_frozen_server(&server, &locks, |waited| {
         assert!(waited < LIMIT * 2 + PATIENCE / 4, "{waited:?}");
     });
@@ -161,49 +123,6 @@ fn a_thread_that_reads_is_woken_by_others_and_never_late() {
     eventually(PATIENCE, "it works again", || locks.mutex("after").blocking_acquire().is_ok());
     eventually(PATIENCE, "no lock is left", || !server.exists("lock:after"));
     server.assert_clean();
-}
-
-#[test]
-fn a_forked_copy_of_a_thread_that_reads_leaves_the_connection_alone() {
-    let (server, locks) = server_and_locks();
-    blocking_pairs(&locks, 300);
-    let core = locks.link().core();
-    server.freeze();
-    let asking = thread::spawn({
-        let request = locks.mutex("asked").no_wait();
-        move || request.blocking_acquire()
-    });
-    let path = core.only_path();
-    eventually(PATIENCE, "an answer is to come", || path.traffic().expects_answers());
-    let (epoch, change) = {
-        let mut traffic = path.traffic();
-        (traffic.epoch().unwrap(), traffic.set_reader(Reader::Engine))
-    };
-    core.note_asked();
-    let parker = Parker::new();
-    {
-        let _still = Still::begin();
-        simulated::set_process(u32::MAX);
-        super::thread_reader::wait(&parker, Some(Duration::from_millis(1)));
-    }
-    assert!(path.traffic().is_read_by(epoch, change), "it has taken the role");
-    core.waker.wake();
-    server.thaw();
-    drop(asking.join().unwrap());
-}
-
-#[test]
-fn what_a_thread_asked_is_forgotten_when_its_call_ends() {
-    let (_server, locks) = server_and_locks();
-    let core = locks.link().core();
-    {
-        let _call = ReadingCall::begin();
-        let inner = ReadingCall::begin();
-        core.note_asked();
-        drop(inner);
-        assert!(super::thread_reader::has_asked());
-    }
-    assert!(!super::thread_reader::has_asked());
 }
 
 #[test]
@@ -217,17 +136,6 @@ fn a_runtime_that_nobody_drives_has_one_task_that_is_to_read() {
     assert!(runtime.metrics().num_alive_tasks() <= 1);
     eventually(PATIENCE, "nothing is left", || server.keys().is_empty());
     server.assert_clean();
-}
-
-#[test]
-fn an_engine_that_has_ended_leaves_nobody_else_reading() {
-    let (_server, locks) = server_and_locks();
-    blocking_pairs(&locks, 1);
-    let path = locks.link().core().only_path();
-    path.traffic().set_reader(Reader::Nobody);
-    let drained = path.traffic().drain();
-    drop(drained);
-    assert_eq!(reader(&locks), Reader::Engine);
 }
 
 #[test]
@@ -297,28 +205,6 @@ fn a_reading_task_ends_with_its_connection() {
     server.assert_clean();
 }
 
-#[test]
-fn a_thread_that_reads_carries_out_nothing_for_others() {
-    let (server, locks) = server_and_locks();
-    let held = locks.mutex("held").blocking_acquire().unwrap();
-    have_threads_read(&locks);
-    for _ in 0..5 {
-        blocking_pairs(&locks, 1);
-        let wakes = WakeLog::new();
-        let (reply, answer) = oneshot::channel();
-        let mut answer = pin!(answer);
-        assert!(answer.as_mut().poll(&mut Context::from_waker(&wakes.waker())).is_pending());
-        let mut others = VecDeque::from([Notice::Ready(reply, Box::new(Ok(())))]);
-        locks.link().core().notices.add(&mut others);
-        // Where somebody listens, two notices follow from the answer.
-        held.blocking_extend(PATIENCE).unwrap();
-        eventually(PATIENCE, "the other one is woken", || wakes.count() > 0);
-        assert!(!wakes.threads().contains(&thread::current().id()));
-    }
-    held.blocking_release().unwrap();
-    server.assert_clean();
-}
-
 /// Takes and releases a lock again and again on a thread of its own, whatever the server says, until
 /// it is asked to stop or the lock can't be had any more.
 fn keep_at_it(
@@ -340,13 +226,13 @@ fn keep_at_it(
 }
 
 #[test]
-fn a_hold_that_is_ended_by_force_is_lost_at_once_whoever_reads() {
+fn a_hold_that_is_ended_by_force_is_lost_at_once_beside_busy_threads() {
     let server = Server::start();
     let (locks, operator) =
         (Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap());
     for is_busy in [false, true] {
         let held = locks.mutex("held").blocking_acquire().unwrap();
-        have_threads_read(&locks);
+        blocking_pairs(&locks, 300);
         let stops = Arc::new(AtomicBool::new(!is_busy));
         let busy = keep_at_it(&locks, "busy", &stops);
         assert!(operator.blocking_force_release("held", "it hangs").unwrap());
@@ -362,10 +248,10 @@ fn a_hold_that_is_ended_by_force_is_lost_at_once_whoever_reads() {
 }
 
 #[test]
-fn a_thread_that_reads_goes_on_when_a_demoted_server_is_promoted_again() {
+fn a_busy_thread_goes_on_when_a_demoted_server_is_promoted_again() {
     let (server, locks) = server_and_locks();
     let held = locks.mutex("held").ttl(PATIENCE * 3).blocking_acquire().unwrap();
-    have_threads_read(&locks);
+    blocking_pairs(&locks, 300);
     let stops = Arc::new(AtomicBool::new(false));
     let busy = ["one", "other"].map(|key| keep_at_it(&locks, key, &stops));
     for _ in 0..3 {
@@ -373,7 +259,7 @@ fn a_thread_that_reads_goes_on_when_a_demoted_server_is_promoted_again() {
         let refused = locks.mutex("refused").no_wait().blocking_acquire();
         assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
         server.run::<()>("REPLICAOF NO ONE");
-        have_threads_read(&locks);
+        blocking_pairs(&locks, 300);
     }
     stops.store(true, Ordering::SeqCst);
     busy.into_iter().for_each(|busy| busy.join().unwrap().unwrap());
@@ -382,11 +268,11 @@ fn a_thread_that_reads_goes_on_when_a_demoted_server_is_promoted_again() {
 }
 
 #[test]
-fn threads_that_read_end_with_a_shutdown_and_leave_nothing() {
+fn busy_threads_end_with_a_shutdown_and_leave_nothing() {
     let server = Server::start();
     for _ in 0..5 {
         let locks = Locks::open(server.url()).unwrap();
-        have_threads_read(&locks);
+        blocking_pairs(&locks, 300);
         let stops = Arc::new(AtomicBool::new(false));
         let busy = ["a", "b", "b"].map(|key| keep_at_it(&locks, key, &stops));
         eventually(PATIENCE, "they are at it", || !server.keys().is_empty());

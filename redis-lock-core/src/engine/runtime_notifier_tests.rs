@@ -225,7 +225,7 @@ fn what_the_callers_of_a_runtime_that_stands_still_have_put_on_the_queue_is_sent
     let (server, locks, busy, runtime) = two_runtimes();
     let traffic = || locks.link().core().only_path().traffic();
     server.freeze();
-    eventually(PATIENCE, "an answer is to come", || traffic().expects_answers());
+    eventually(PATIENCE, "an answer is to come", || traffic().has_questions());
     // As if its notifier were about to send.
     traffic().begin_batch(runtime.handle().id());
     let asked = {

@@ -4,30 +4,45 @@ use std::cell::Cell;
 
 use tokio::runtime;
 
-use super::blocking_call::blocked_thread;
-
 /// Who puts a command on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     /// A task, or `block_on`, of this runtime.
     Task(runtime::Id),
-    /// A thread that does nothing else until the answer has come.
-    BlockedThread,
-    /// The engine, or a thread that does not wait.
+    /// The engine, a thread without a runtime, or one that blocks its runtime.
     Other,
 }
 
 thread_local! {
     static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+
+    /// How many blocking calls of this thread are going on, one inside another.
+    static BLOCKING_CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A blocking call. While it lasts, this thread does not count as a task of its runtime, which
+/// perhaps no other thread drives.
+pub(crate) struct BlockingCall(());
+
+impl BlockingCall {
+    pub(crate) fn begin() -> Self {
+        let _ = BLOCKING_CALLS.try_with(|calls| calls.set(calls.get() + 1));
+        Self(())
+    }
+}
+
+impl Drop for BlockingCall {
+    fn drop(&mut self) {
+        let _ = BLOCKING_CALLS.try_with(|calls| calls.set(calls.get().saturating_sub(1)));
+    }
 }
 
 impl Sender {
     /// The caller.
     pub(super) fn current() -> Self {
-        match blocked_thread() {
-            Some(_) => Self::BlockedThread,
-            None => current_runtime().map_or(Self::Other, Self::Task),
-        }
+        let is_blocked = BLOCKING_CALLS.try_with(Cell::get).unwrap_or_default() > 0;
+        let runtime = if is_blocked { None } else { current_runtime() };
+        runtime.map_or(Self::Other, Self::Task)
     }
 }
 
@@ -45,11 +60,10 @@ pub(super) fn current_runtime() -> Option<runtime::Id> {
     runtime::Handle::try_current().ok().map(|handle| handle.id())
 }
 
-/// The runtime whose tasks wait for what this thread asks. A blocked thread waits by itself, and perhaps
-/// nobody drives its runtime meanwhile.
+/// The runtime whose tasks wait for what this thread asks.
 pub(super) fn asking_runtime() -> Option<runtime::Id> {
     match Sender::current() {
         Sender::Task(here) => Some(here),
-        Sender::BlockedThread | Sender::Other => None,
+        Sender::Other => None,
     }
 }

@@ -58,7 +58,7 @@ impl Core {
                 traffic.pump(now, &mut results.settled);
             } else if traffic.age(now) >= ENGINE_READS_AFTER || traffic.is_wire_due(now) {
                 traffic.pump(now, &mut results.settled);
-                if !results.settled.is_empty() || traffic.reader() == Reader::Nobody {
+                if !results.settled.is_empty() {
                     // The runtime of the reader does not run, and may not for long.
                     traffic.set_reader(Reader::Engine);
                 }

@@ -187,11 +187,6 @@ impl Reap {
         self.timeout
     }
 
-    /// Whether a try of it has had its outcome.
-    pub(crate) fn was_tried(&self) -> bool {
-        self.tries > 0
-    }
-
     /// Whether its last try has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.fault.is_some()

@@ -1,16 +1,11 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
-#[cfg(unix)]
-mod bell;
-#[cfg(not(unix))]
-mod bell_elsewhere;
 pub(crate) mod contained;
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod link_slot;
 pub(crate) mod memory;
 pub(crate) mod outbound;
-mod parker;
 pub(crate) mod quorum;
 pub(crate) mod redirect;
 pub(crate) mod redis;
@@ -20,11 +15,6 @@ mod task_waker;
 pub(crate) mod tls;
 mod wire;
 
-#[cfg(unix)]
-pub(crate) use bell::Bell;
-#[cfg(not(unix))]
-pub(crate) use bell_elsewhere::NoBell as Bell;
-pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::{SharedNews, TaskWaker};
 pub(crate) use wire::{

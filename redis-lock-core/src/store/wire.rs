@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::outbound::Outbound;
 use super::redirect::Redirect;
-use super::{Answer, Command, Event, Pollable};
+use super::{Answer, Command, Event};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
@@ -112,8 +112,6 @@ pub(crate) struct Connected {
     pub(crate) wire: Box<dyn Wire>,
     /// `None` when answers are available at once.
     pub(crate) watcher: Option<Watcher>,
-    /// The socket, where all answers come over one.
-    pub(crate) pollable: Option<Arc<dyn Pollable>>,
 }
 
 /// Receives the events of one place.

@@ -1,7 +1,6 @@
 //! The entries in the queue of a place, and their outcomes.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,8 +44,6 @@ pub(crate) struct SentEntry {
     pub(crate) asks: bool,
     /// How often it was redirected.
     pub(super) hops: u8,
-    /// The thread that put it on the queue and does nothing else until it is answered.
-    pub(super) blocks: Option<NonZeroU64>,
     /// The runtime whose task has put it on the queue, and waits for its answer.
     pub(super) asker: Option<runtime::Id>,
     /// Its command, for a planted fault.
@@ -132,7 +129,6 @@ impl QueueEntry {
             deadline,
             asks: false,
             hops: 0,
-            blocks: None,
             asker: None,
             #[cfg(test)]
             copy: None,
@@ -192,11 +188,6 @@ impl SentEntry {
 
     pub(super) fn is_awaited(&self) -> bool {
         self.origin.is_awaited()
-    }
-
-    /// Whether it is a release that was tried before.
-    pub(super) fn is_another_try(&self) -> bool {
-        matches!(&self.origin, Origin::Reap(reap) if reap.was_tried())
     }
 
     /// The number of the question, if a machine asked it.

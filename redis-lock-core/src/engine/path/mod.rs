@@ -37,7 +37,6 @@ pub(crate) use reading::{RUNTIME_IS_TRIED, Reader};
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -48,7 +47,6 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::blocking_call::blocked_thread;
 use crate::engine::brief_lock;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
@@ -56,7 +54,7 @@ use crate::engine::reaper;
 use crate::engine::sender::asking_runtime;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
-use crate::store::{Command, Filled, Pollable, TaskWaker, Verb, Watcher, Wire};
+use crate::store::{Command, Filled, TaskWaker, Verb, Watcher, Wire};
 use busy_tasks::BusyTasks;
 use entry::{InFlight, SentEntry};
 use in_hand::InHandCount;
@@ -111,8 +109,6 @@ pub(crate) struct Path {
     traffic: CachePadded<Mutex<Traffic>>,
     /// When a task of a busy runtime should read or notify here.
     busy: BusyTasks,
-    /// How many commands blocked threads have sent since one of them left others waiting.
-    pub(crate) thread_commands: AtomicU32,
     /// Wakes the task that reads.
     pub(crate) task_news: TaskWaker,
 }
@@ -192,7 +188,6 @@ enum ConnectionState {
 struct Up {
     wire: Box<dyn Wire>,
     watcher: Option<Watcher>,
-    pollable: Option<Arc<dyn Pollable>>,
     epoch: u64,
     made: Moment,
     /// When bytes were last received.
@@ -245,7 +240,6 @@ impl Path {
         Self {
             traffic: CachePadded::new(Mutex::new(traffic)),
             busy: BusyTasks::default(),
-            thread_commands: AtomicU32::new(0),
             task_news: TaskWaker::default(),
         }
     }
@@ -293,7 +287,6 @@ impl Traffic {
         }
         self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
-        entry.blocks = blocked_thread().filter(|thread| self.is_waited_for(&entry, *thread));
         entry.asker = entry.asker.or_else(|| asking_runtime().filter(|_| entry.is_awaited()));
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);

@@ -1,16 +1,13 @@
 //! Who reads the answers of a place.
 
-use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime;
 
-use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
+use super::{ConnectionState, Path, Traffic};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
-use crate::store::Pollable;
 
 /// When nobody but the engine has asked for this long, the engine watches the connection again.
 const QUIET: Duration = Duration::from_secs(1);
@@ -30,10 +27,6 @@ pub(crate) enum Reader {
     Engine,
     /// A task of this runtime.
     Task(runtime::Id),
-    /// A thread that waits for an answer of its own.
-    Thread,
-    /// Nobody, since no answer is to come. A thread that asks next is going to read.
-    Nobody,
 }
 
 impl Path {
@@ -48,46 +41,11 @@ impl Path {
 }
 
 impl Traffic {
-    /// The socket of the present connection, where all answers come over one.
-    pub(crate) fn pollable(&self) -> Option<(u64, Arc<dyn Pollable>)> {
-        match &self.connection {
-            ConnectionState::Up(up) => up.pollable.clone().map(|pollable| (up.epoch, pollable)),
-            _ => None,
-        }
-    }
-
-    /// Whether anything was written that has no answer yet.
-    pub(crate) fn expects_answers(&self) -> bool {
-        !self.written.is_empty()
-    }
-
-    /// Whether exactly one answer is to come, to what this thread put while it was blocked.
-    pub(crate) fn expects_only(&self, thread: NonZeroU64) -> bool {
-        let is_own = |entry: &SentEntry| entry.blocks == Some(thread);
-        self.waiting.is_empty()
-            && self.written.len() == 1
-            && self.written.front().is_some_and(is_own)
-    }
-
-    /// Whether a thread that puts this entry waits for its answer. It waits for one at a time: a
-    /// question behind its own release is for those who wait for the lock. And what was tried before is
-    /// for whoever tried it.
-    pub(super) fn is_waited_for(&self, entry: &QueueEntry, thread: NonZeroU64) -> bool {
-        let is_second = || self.waiting.back().is_some_and(|last| last.blocks == Some(thread));
-        entry.is_awaited() && !entry.is_another_try() && !is_second()
-    }
-
-    /// Whether those that read have nothing to ask any more. What the engine asks by itself, such as
-    /// renewals, it reads by itself: passing the answers on would wake one more thread for each batch, and
-    /// looking whether they are read would wake the engine all the time.
+    /// Whether the tasks of the reader's runtime have asked nothing for a while. What the engine asks by
+    /// itself, such as renewals, it reads by itself: passing the answers on would wake one more thread for
+    /// each batch, and looking whether they are read would wake the engine all the time.
     pub(crate) fn is_quiet(&self, now: Moment) -> bool {
-        match self.reader {
-            Reader::Task(_) => now.since(self.tasks_asked) > QUIET,
-            Reader::Nobody => {
-                matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
-            }
-            Reader::Engine | Reader::Thread => false,
-        }
+        self.reader != Reader::Engine && now.since(self.tasks_asked) > QUIET
     }
 
     pub(super) fn note_asker(&mut self, by: Sender, now: Moment) {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
 use tokio::runtime;
 
@@ -10,9 +9,6 @@ use super::{ConnectionState, Path, QueueEntry, Reader, SentEntry, Settled, Traff
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
 use crate::store::outbound::Outbound;
-
-/// How many commands blocked threads must have sent before one of them becomes the reader.
-const MIN_COMMANDS: u32 = 200;
 
 /// The smallest batch that is sent while more commands are about to follow.
 pub(super) const MIN_BATCH: usize = 4;
@@ -55,9 +51,6 @@ impl Path {
         drop(traffic);
         match (after, by) {
             (After::WakeTask, _) => self.task_news.wake(),
-            (After::Nothing | After::WakeEngine, Sender::BlockedThread) => {
-                self.thread_commands.fetch_add(1, Ordering::Relaxed);
-            }
             (After::Nothing | After::WakeEngine, Sender::Task(here))
                 if self.busy.note_command() =>
             {
@@ -109,11 +102,6 @@ impl Path {
     pub(crate) fn counts_tasks_with(&self, other: &Self) -> bool {
         self.busy.counts_with(&other.busy)
     }
-
-    /// Whether blocked threads have sent so much that one of them should read.
-    pub(crate) fn is_read_by_threads(&self) -> bool {
-        self.thread_commands.load(Ordering::Relaxed) >= MIN_COMMANDS
-    }
 }
 
 impl Traffic {
@@ -140,11 +128,6 @@ impl Traffic {
             return After::Pump;
         }
         let idle = awaited && self.sent_whole == 0;
-        if self.reader == Reader::Nobody && by != Sender::BlockedThread {
-            // It has to watch the socket again.
-            self.set_reader(Reader::Engine);
-            return After::WakeEngine;
-        }
         match self.reader {
             // An entry that nobody waits for is sent with the next one that somebody waits for. The
             // reading task runs after the tasks that are running now, and sends what they have
@@ -162,10 +145,6 @@ impl Traffic {
             Reader::Task(_) => {
                 self.send(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeTask }
-            }
-            Reader::Thread | Reader::Nobody => {
-                self.flush(results);
-                if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
             // Where nobody waits for anything that is under way, all is sent at once, also a release that
             // nobody waits for: the process may end before its engine runs.

@@ -170,12 +170,11 @@ impl Traffic {
         }
         let half_open = "another connection got through where this one was silent";
         self.end(&Fault::new(FaultClass::Unknown, half_open), results);
-        let Connected { wire, watcher, pollable } = made;
+        let Connected { wire, watcher } = made;
         let epoch = number;
         self.connection = ConnectionState::Up(Up {
             wire,
             watcher,
-            pollable,
             epoch,
             made: now,
             received: now,

@@ -360,7 +360,6 @@ impl World {
         let made = Connected {
             wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
             watcher: None,
-            pollable: None,
         };
         self.processes[process].inputs.push((place, number, Ok(made)));
         self.drive_soon(process);

@@ -84,7 +84,7 @@ impl MemoryConnector {
     fn connected(&self) -> Connected {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
         let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        Connected { wire, watcher: None, pollable: None }
+        Connected { wire, watcher: None }
     }
 }
 

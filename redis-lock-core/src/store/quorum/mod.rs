@@ -96,7 +96,7 @@ impl QuorumConnector {
             let nodes = slots.iter().cloned().map(SlotWatch::new).collect();
             Ok(Box::new(QuorumWatch { nodes }) as _)
         });
-        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher), pollable: None })
+        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher) })
     }
 }
 

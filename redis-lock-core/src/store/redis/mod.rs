@@ -65,7 +65,7 @@ use tokio::time::timeout;
 
 use super::quorum::Seat;
 use super::redirect::NodeName;
-use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
+use super::{BoxFuture, Connected, Connector, Hints, TlsSettings};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -250,10 +250,8 @@ impl RedisConnector {
                 let socket = introduced.into_socket().await;
                 let conversation = self.conversation(found.clone());
                 let watcher = socket.watcher();
-                let pollable: Arc<dyn Pollable> = Arc::new(socket.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                let connected =
-                    Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
+                let connected = Connected { wire, watcher: Some(watcher) };
                 self.with_transactions(connected, found).await
             }
             None => self.connected_by_driver(&client).await,
@@ -265,7 +263,7 @@ impl RedisConnector {
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
-        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher), pollable: None };
+        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
         self.with_transactions(connected, found).await
     }
 

@@ -6,7 +6,6 @@ use std::net;
 use std::os::unix::net as unix;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -14,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use crate::store::outbound::Sink;
-use crate::store::{Bell, Pollable, Readiness, Watcher};
+use crate::store::{Readiness, Watcher};
 
 /// A socket that never blocks.
 #[derive(Clone, Debug)]
@@ -92,21 +91,6 @@ impl Sink for Socket {
             #[cfg(unix)]
             Self::Unix(stream) => (&**stream).write(bytes),
         }
-    }
-}
-
-impl Pollable for Socket {
-    #[cfg(unix)]
-    fn wait(&self, bell: &Bell, sending: bool, limit: Duration) -> io::Result<bool> {
-        match self {
-            Self::Tcp(stream) => bell.wait_with(&**stream, sending, limit),
-            Self::Unix(stream) => bell.wait_with(&**stream, sending, limit),
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn wait(&self, bell: &Bell, _: bool, _: Duration) -> io::Result<bool> {
-        match *bell {}
     }
 }
 

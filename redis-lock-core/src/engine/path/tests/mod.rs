@@ -279,7 +279,7 @@ impl Bench {
         let mut wire = FakeWire::new(Arc::clone(&made));
         wire.sink = self.sink.take();
         let wire = Box::new(wire);
-        let made_up = Connected { wire, watcher: None, pollable: None };
+        let made_up = Connected { wire, watcher: None };
         let now = self.moment();
         self.path.traffic().connected(attempt, made_up, now, &mut self.results);
         std::mem::replace(&mut self.server, made)

@@ -1,9 +1,7 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
 use super::*;
-use crate::engine::blocking_call::{BlockingCall, OnBehalfOfOthers, blocked_thread};
-use crate::engine::sender::Sender;
-use crate::engine::tests::owed;
+use crate::engine::sender::{BlockingCall, Sender};
 
 impl Bench {
     /// Puts a question on the queue for a task of the runtime that reads; whether all has been sent
@@ -125,67 +123,6 @@ fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_
     assert!(sends(&mut bench), "nobody waits for the release");
     bench.put_question();
     assert!(!sends(&mut bench), "the engine sends it along with others");
-}
-
-#[test]
-fn an_answer_is_a_threads_own_only_if_it_is_the_only_one_and_to_its_own_question() {
-    let mut bench = Bench::up();
-    let _call = BlockingCall::begin();
-    let own = blocked_thread().unwrap();
-    bench.put_question();
-    bench.path.traffic().push_out(&mut bench.results.settled);
-    assert!(bench.path.traffic().expects_only(own));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let _call = BlockingCall::begin();
-            let other = blocked_thread().unwrap();
-            assert_ne!(other, own);
-            assert!(!bench.path.traffic().expects_only(other), "it is of the first one");
-        });
-    });
-    bench.put_question();
-    bench.path.traffic().push_out(&mut bench.results.settled);
-    assert!(!bench.path.traffic().expects_only(own), "two are to come");
-}
-
-#[test]
-fn a_thread_waits_neither_for_releases_of_others_nor_for_what_follows_from_their_answers() {
-    let mut bench = Bench::up();
-    let _call = BlockingCall::begin();
-    let own = blocked_thread().unwrap();
-    // Another thread waits for this one, which failed and comes before the question of this thread.
-    bench.put_release(owed("k"));
-    bench.put_question();
-    assert_eq!(bench.path.traffic().waiting[0].blocks, None);
-    assert_eq!(bench.path.traffic().waiting[1].blocks, Some(own), "its own question");
-    bench.path.traffic().push_out(&mut bench.results.settled);
-    let others = OnBehalfOfOthers::begin();
-    bench.put_question();
-    assert_eq!(bench.path.traffic().waiting[0].blocks, None);
-    drop(others);
-    assert_eq!(blocked_thread(), Some(own));
-}
-
-#[test]
-fn what_a_thread_asks_on_behalf_of_others_does_not_block_it() {
-    let mut bench = Bench::new();
-    let _call = BlockingCall::begin();
-    let own = blocked_thread().unwrap();
-    let mut locks = Locks::new();
-    let hold = locks.hold(1, demand("k"));
-    let _confirmed = locks.release(&hold);
-    // It releases, and the machine goes on for those who wait in this process.
-    bench.put_release(locks.released().take());
-    bench.put_question();
-    bench.connect();
-    bench.answer(0);
-    assert!(bench.path.traffic().expects_answers());
-    assert!(!bench.path.traffic().expects_only(own), "others wait for it");
-    for settled in bench.settled() {
-        if let Ok(Origin::Reap(reap)) = settled.into_origin() {
-            reap.give_up();
-        }
-    }
 }
 
 #[test]

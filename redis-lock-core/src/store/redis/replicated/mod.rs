@@ -75,7 +75,7 @@ pub(super) fn wrap(
     let watcher = watcher.map(|watcher| watch_beside(watcher, Arc::clone(&slot)));
     let mut wire = ReplicatedWire::new(inner, wanted, markers, slot, asks);
     wire.ask_for_line();
-    Connected { wire: Box::new(wire), watcher, pollable: None }
+    Connected { wire: Box::new(wire), watcher }
 }
 
 impl ReplicatedWire {

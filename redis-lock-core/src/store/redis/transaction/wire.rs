@@ -71,7 +71,7 @@ pub(in crate::store::redis) fn wire(
         done: VecDeque::new(),
         owed: VecDeque::new(),
     };
-    Connected { wire: Box::new(wire), watcher, pollable: None }
+    Connected { wire: Box::new(wire), watcher }
 }
 
 impl TransactionWire {
