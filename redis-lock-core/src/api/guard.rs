@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use futures_util::future::select_all;
 
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::demand::check_ttl;
-use crate::domain::once::once;
 use crate::engine::LockId;
 use crate::lock::Confirm;
 use crate::lock::hold::Hold;
@@ -383,7 +384,7 @@ impl Guard {
     pub(crate) async fn released(&self, completes: bool) -> Result<(), LockError> {
         let mut answer = None;
         let known = self.give_back(completes, || {
-            let (confirm, confirmed) = once();
+            let (confirm, confirmed) = oneshot::channel();
             answer = Some(confirmed);
             Some(confirm)
         });
@@ -413,7 +414,7 @@ impl Guard {
     /// Sends a question about this hold and waits for its answer.
     async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
         self.joined_nothing_over()?;
-        let (confirm, outcome) = once();
+        let (confirm, outcome) = oneshot::channel();
         ask(confirm);
         match outcome.await {
             Ok(Ok(())) => self.joined_nothing_over(),

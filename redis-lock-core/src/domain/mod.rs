@@ -16,7 +16,6 @@ pub(crate) mod lease;
 pub(crate) mod lock_terms;
 pub(crate) mod mark;
 pub(crate) mod names;
-pub(crate) mod once;
 #[cfg(test)]
 pub(crate) mod planted;
 pub(crate) mod state;
@@ -27,5 +26,4 @@ pub(crate) mod together;
 pub(crate) mod token;
 pub(crate) mod too_few;
 pub(crate) mod unsettled;
-pub(crate) mod used_arcs;
 pub(crate) mod wait;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
@@ -11,7 +12,6 @@ use super::resident::Granted;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
-use crate::domain::once::{OnceReceiver, once_in};
 use crate::lock::Waiter;
 use crate::lock::hold::Hold;
 use crate::{LockError, observe};
@@ -39,7 +39,7 @@ enum LockAnswer {
     /// It was taken, or the engine has ended.
     Over,
     Known(Arc<Hold>),
-    Awaited(OnceReceiver<Granted>),
+    Awaited(oneshot::Receiver<Granted>),
 }
 
 impl<L: HasLink> Asking<L> {
@@ -75,7 +75,6 @@ impl<L: HasLink> Asking<L> {
                     }
                 });
             }
-            let mut used = std::mem::take(&mut work.used_handles);
             core.begin(&id, work, |machine, env, out| {
                 if core.is_shut() || core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
@@ -85,7 +84,7 @@ impl<L: HasLink> Asking<L> {
                     // Numbered under the machine's lock, so that the numbers follow the order of
                     // arrival.
                     number = core.number();
-                    let (handle, awaited) = once_in(&mut used);
+                    let (handle, awaited) = oneshot::channel();
                     answer = LockAnswer::Awaited(awaited);
                     Waiter { id: number, handle, demand, asked: env.now }
                 };
@@ -97,15 +96,14 @@ impl<L: HasLink> Asking<L> {
                     None => {}
                 }
             });
-            work.used_handles = used;
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
     }
 
     fn refused(manager: L, id: LockId, error: LockError) -> Self {
-        let (handle, awaited) = once_in(&mut Default::default());
-        let _ = handle.put(Err(Box::new(error)));
+        let (handle, awaited) = oneshot::channel();
+        let _ = handle.send(Err(Box::new(error)));
         let answer = LockAnswer::Awaited(awaited);
         Self { asked: Some((manager, id)), number: 0, answer, behind: None }
     }
@@ -146,7 +144,11 @@ impl<L: HasLink> Drop for Asking<L> {
         let answer = match std::mem::replace(&mut self.answer, LockAnswer::Over) {
             LockAnswer::Over => return,
             LockAnswer::Known(hold) => Some(Ok(hold)),
-            LockAnswer::Awaited(mut awaited) => awaited.end(),
+            LockAnswer::Awaited(mut awaited) => {
+                // Drops the waker, which is the user's code. The other half is dropped while a shard is locked.
+                awaited.close();
+                awaited.try_recv().ok()
+            }
         };
         match answer {
             // The token of an adopted hold still belongs to the process that gave it away.

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 
 use super::core::{Core, Work};
 use super::lock_id::LockId;
@@ -21,18 +20,15 @@ impl Core {
 
     fn run(&self, notice: Notice, work: &mut Work) {
         match notice {
-            Notice::Grant(id, handle, hold) => match handle.put(Ok(hold)) {
-                Ok(waker) => Self::wake(waker, work),
-                Err(Ok(hold)) => self.take_back(&id, &hold, work),
-                Err(Err(_)) => {}
-            },
-            Notice::Unclaimed(id, hold) => self.take_back(&id, &hold, work),
-            // The caller may be gone, which changes nothing.
-            Notice::Fail(handle, error) => {
-                Self::wake(handle.put(Err(error)).ok().flatten(), work);
+            Notice::Grant(id, handle, hold) => {
+                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
+                    self.take_back(&id, &hold, work);
+                }
             }
+            // The caller may be gone, which changes nothing.
+            Notice::Fail(handle, error) => drop(handle.send(Err(error))),
             Notice::Confirm(confirm, outcome) => {
-                Self::wake(confirm.put(outcome.map_err(|error| *error)).ok().flatten(), work);
+                drop(confirm.send(outcome.map_err(|error| *error)));
             }
             Notice::Reply(reply, answer) => drop(reply.send(*answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
@@ -41,9 +37,7 @@ impl Core {
                 hold.report_end(Some(&self.notices.audience));
             }
             Notice::Drained(drained) => self.tell_drained(drained),
-            Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
-            Notice::OpenNotifier => self.open_notifier(),
             Notice::Observe(observation) => tell(*observation, &self.notices.audience),
         }
     }
@@ -54,15 +48,6 @@ impl Core {
             Some(_) => drop(machine.detach(hold, env, out)),
             None => drop(machine.release(hold, false, || None, env, out)),
         });
-    }
-
-    /// Wakes a caller that has its answer, or leaves that to the task that reads.
-    fn wake(waker: Option<Waker>, work: &Work) {
-        let Some(waker) = waker else { return };
-        match &work.together {
-            Some(together) if together.is_of_task(&waker) => together.add(waker),
-            _ => waker.wake(),
-        }
     }
 
     /// The loop of a thread that carries out notices. It ends when there are enough such threads,

@@ -26,7 +26,6 @@ use super::resident::{Handle, Resident};
 use super::search::Search;
 use super::sender::Sender;
 use super::table::Table;
-use super::wake_together::WokenTasks;
 use crate::domain::clock::Moment;
 use crate::domain::state::DrainStage;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
@@ -40,7 +39,6 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) woken_tasks: Arc<WokenTasks>,
     pub(super) reaper: Arc<PathReaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
@@ -90,7 +88,6 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
-            woken_tasks: Arc::default(),
             reaper,
             released: Mutex::default(),
             search: Mutex::default(),
@@ -164,7 +161,6 @@ impl Core {
     pub(super) fn finish(&self, work: &mut Work) {
         loop {
             self.send(work);
-            self.wake_next_holder(work);
             let Some(notice) = work.notices.pop_front() else { return };
             self.carry_out(notice, work);
         }
@@ -180,7 +176,6 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         self.step_in(id, false, work, change);
-        self.note(id, work);
     }
 
     /// The same for a machine that may have to be made first.
@@ -191,10 +186,9 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         self.step_in(id, true, work, change);
-        self.note(id, work);
     }
 
-    pub(super) fn step_in(
+    fn step_in(
         &self,
         id: &LockId,
         makes: bool,
@@ -250,6 +244,7 @@ impl Core {
         if let Some(due) = due {
             self.waker.wake_by(due);
         }
+        self.note(id, work);
     }
 
     /// Makes notices of what a step wants done later.
@@ -347,9 +342,6 @@ impl Core {
             }
             if work.settled.is_empty() {
                 work.hands.clear();
-                if !work.elsewhere.is_empty() {
-                    self.pass_on(work);
-                }
                 return;
             }
             self.settle(work);
@@ -374,7 +366,6 @@ impl Core {
                 self.waker.wake();
                 work.notices.push_back(Notice::OpenReader(place.id));
             }
-            After::OpenNotifier => work.notices.push_back(Notice::OpenNotifier),
         }
     }
 

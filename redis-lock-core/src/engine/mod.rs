@@ -16,7 +16,6 @@ pub(crate) mod driven;
 mod engine_waker;
 mod events;
 mod gather;
-mod giving_back;
 mod idle_leases;
 mod in_use_answers;
 
@@ -44,10 +43,6 @@ mod resident;
 #[cfg(test)]
 mod rest_tests;
 mod run;
-mod runtime_notices;
-mod runtime_notifier;
-#[cfg(test)]
-mod runtime_notifier_tests;
 mod search;
 mod sender;
 mod shutdown;
@@ -56,9 +51,8 @@ pub(crate) mod table;
 mod tests;
 mod turn;
 mod waiting_line;
-mod wake_together;
 #[cfg(test)]
-mod wake_together_tests;
+mod waker_tests;
 mod work;
 
 pub(crate) use asking::{Asking, HasLink};
@@ -152,7 +146,7 @@ impl Link {
         }
         let mut outcome = None;
         self.core.act(|work| {
-            self.core.give_back(id, work, |machine, env, out| {
+            self.core.step(id, work, |machine, env, out| {
                 outcome = Some(machine.release(hold, completes, confirm, env, out));
             });
         });

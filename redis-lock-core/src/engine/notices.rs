@@ -7,14 +7,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::thread;
+use std::time::Duration;
 
 use super::lock_id::LockId;
 use super::outages::OutageLine;
 use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
-use super::runtime_notices::{RuntimeLists, STUCK};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
@@ -26,6 +25,9 @@ use crate::observe::Audience;
 use crate::store::Answer;
 use crate::{Drained, LockError};
 
+/// How long a notice may wait before another thread is started for it.
+const STUCK: Duration = Duration::from_millis(50);
+
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
 
@@ -34,8 +36,6 @@ const MOST_THREADS: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Notice {
     Grant(LockId, Handle, Arc<Hold>),
-    /// This hold was granted to a caller that is gone.
-    Unclaimed(LockId, Arc<Hold>),
     Fail(Handle, Box<LockError>),
     Confirm(Confirm, Result<(), Box<LockError>>),
     Reply(Reply, Box<Result<Answer, Fault>>),
@@ -44,12 +44,8 @@ pub(crate) enum Notice {
     Observe(Box<Observation>),
     /// The shutdown that ends a drain has begun.
     Drained(Drained),
-    /// Wakes a task that was to be woken together with others.
-    Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
-    /// A task of the current runtime carries out the notices for callers there.
-    OpenNotifier,
 }
 
 /// A report, which only subscribers and recorders need.
@@ -71,11 +67,6 @@ pub(crate) enum Observation {
 }
 
 impl Notice {
-    /// Whether all it does is to give a caller its answer.
-    pub(super) fn is_answer(&self) -> bool {
-        matches!(self, Self::Grant(..) | Self::Fail(..) | Self::Confirm(..) | Self::Reply(..))
-    }
-
     pub(super) fn confirm((confirm, outcome): Confirmation) -> Self {
         Self::Confirm(confirm, outcome.map_err(Box::new))
     }
@@ -117,8 +108,6 @@ pub(crate) struct Notices {
     news: Condvar,
     /// Those who must not occupy all threads.
     pub(super) audience: Audience,
-    /// Those for callers on other runtimes.
-    pub(super) runtimes: RuntimeLists<Notice>,
 }
 
 #[derive(Debug, Default)]
@@ -140,11 +129,6 @@ impl Notices {
         }
         let now = Moment::now();
         self.list().notices.extend(notices.drain(..).map(|notice| (now, notice)));
-    }
-
-    /// Adds notices that were on another list, and have waited since then.
-    pub(super) fn add_again(&self, notices: VecDeque<(Moment, Notice)>) {
-        self.list().notices.extend(notices);
     }
 
     #[cfg(test)]
@@ -174,15 +158,11 @@ impl Notices {
     /// Starts another thread when notices wait because those that carry them out are blocked.
     /// Returns when to look again.
     pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
-        let mut rest = VecDeque::new();
-        let oldest = self.runtimes.close_stuck(now, &mut rest);
-        let next = oldest.map_or(Moment::NEVER, |oldest| oldest.after(STUCK));
-        self.add_again(rest);
         let mut list = self.list();
-        let Some((oldest, _)) = list.notices.front() else { return next };
+        let Some((oldest, _)) = list.notices.front() else { return Moment::NEVER };
         let stuck = oldest.after(STUCK);
         if now < stuck {
-            return stuck.min(next);
+            return stuck;
         }
         if list.idle > 0 {
             self.news.notify_one();

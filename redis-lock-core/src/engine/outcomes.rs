@@ -4,7 +4,6 @@ use super::core::{Core, Work};
 use super::lock_id::LockId;
 use super::notices::Notice;
 use super::path::{Origin, Settled};
-use super::sender::current_runtime;
 use crate::domain::error::Fault;
 use crate::lock::Outcome;
 use crate::store::Answer;
@@ -22,14 +21,9 @@ impl Core {
             // The reaper has unanswered releases before the machine of their key asks again.
             all.sort_by_key(|settled| !settled.is_owed());
         }
-        let has_lists = self.notices.runtimes.has_any();
-        let here = if has_lists { current_runtime() } else { None };
-        let is_elsewhere = |asker| has_lists && Some(asker) != here;
         for settled in all.drain(..) {
-            let (origin, sent, outcome, asker) = match settled {
-                Settled::Done { origin, sent, outcome, asker, .. } => {
-                    (origin, sent, outcome, asker)
-                }
+            let (origin, sent, outcome) = match settled {
+                Settled::Done { origin, sent, outcome, .. } => (origin, sent, outcome),
                 Settled::Redirected(entry, redirect) => {
                     self.redirect(*entry, redirect, work);
                     continue;
@@ -40,7 +34,6 @@ impl Core {
                 }
             };
             self.doubt_map(&outcome);
-            let first = work.notices.len();
             match origin {
                 Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
@@ -49,9 +42,6 @@ impl Core {
                     work.notices.extend(reply.map(|reply| Notice::reply(reply, answer(outcome))));
                 }
                 Origin::Ping => {}
-            }
-            if let Some(asker) = asker.filter(|asker| is_elsewhere(*asker)) {
-                work.set_aside(first, asker);
             }
         }
         if work.settled.is_empty() && all.capacity() <= MOST_SPARE {

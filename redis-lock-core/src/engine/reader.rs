@@ -15,10 +15,8 @@ use std::task::Poll;
 use tokio::runtime;
 
 use super::core::{Core, Work};
-use super::notices::Notice;
 use super::path::{After, Path, RUNTIME_IS_TRIED, Reader};
 use super::places::{Place, PlaceId};
-use super::wake_together::WakeTogether;
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
@@ -128,7 +126,6 @@ async fn serve(opening: Opening) {
     let Some((readiness, role)) = opening.open() else { return };
     drop(opening);
     let mut work = Box::<Work>::default();
-    work.together = WakeTogether::of_this_task(&role.core.woken_tasks).await;
     while let Some(sending) = role.is_sending() {
         match role.woken(&*readiness, sending).await {
             Woken::Arrived => role.receive(&mut work).await,
@@ -179,19 +176,10 @@ impl Role {
                 break;
             }
         }
-        if self.wake(work) {
-            // They are woken meanwhile, and run after that.
-            self.let_others_run().await;
-        }
         if woken > 1 {
             self.let_others_run().await;
         }
         self.flush(work);
-    }
-
-    /// Has tasks woken that have their answers. Returns whether that happens later.
-    fn wake(&self, work: &Work) -> bool {
-        work.together.as_ref().is_some_and(WakeTogether::wake)
     }
 
     /// Reads some of the answers. Returns whether there may be more; `None` when the role was lost.
@@ -235,33 +223,25 @@ impl Role {
             _ => {}
         }
         self.core.read(work);
-        self.wake(work);
     }
 }
 
 impl Core {
-    /// Hands over all outcomes that were read, then notifies callers one at a time.
+    /// Hands over all outcomes that were read, then notifies callers one at a time. Where there are several,
+    /// another thread can take the rest when a waker blocks this one.
     pub(super) fn read(&self, work: &mut Work) {
         let mut are_listed = false;
         loop {
             self.send(work);
-            if !are_listed && work.notices.len() <= 1 {
-                let Some(notice) = work.notices.pop_front() else { return };
-                self.carry_out_alone(notice, work);
-                continue;
-            }
-            are_listed = true;
-            self.notices.add(&mut work.notices);
-            let Some(notice) = self.notices.take() else { return };
+            are_listed |= work.notices.len() > 1;
+            let notice = if are_listed {
+                self.notices.add(&mut work.notices);
+                self.notices.take()
+            } else {
+                work.notices.pop_front()
+            };
+            let Some(notice) = notice else { return };
             self.carry_out(notice, work);
         }
-    }
-
-    /// Carries out the only notice. No other answer can be delayed by it, and no other task is there to
-    /// be woken together with its caller.
-    fn carry_out_alone(&self, notice: Notice, work: &mut Work) {
-        let together = work.together.take();
-        self.carry_out(notice, work);
-        work.together = together;
     }
 }

@@ -346,9 +346,9 @@ mod tests {
         let overdue = reaper.overdue(deadline);
         assert_eq!(overdue.len(), 1);
         for (confirm, outcome) in overdue {
-            confirm.put(outcome).unwrap();
+            confirm.send(outcome).unwrap();
         }
-        assert!(confirmed.end().unwrap().is_err());
+        assert!(confirmed.try_recv().unwrap().is_err());
         assert!(reaper.overdue(at(0)).is_empty(), "once");
         assert_eq!(reaper.due(), at(0), "the release goes on");
         assert_eq!(give_up(&mut reaper), 1);

@@ -3,11 +3,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::lock_id::LockId;
 use super::waiting_line::Spot;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::domain::once::{OnceSender, UsedSlots};
 use crate::lock::hold::Hold;
 use crate::lock::{Effects, Env, Machine, QueuePlace, Rank};
 use crate::store::contained::contained;
@@ -17,10 +18,7 @@ use crate::{LockError, LossReason};
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
 
 /// How a waiter is notified.
-pub(crate) type Handle = OnceSender<Granted>;
-
-/// What is left of handles that were used.
-pub(super) type UsedHandles = UsedSlots<Granted>;
+pub(crate) type Handle = oneshot::Sender<Granted>;
 
 /// A machine, and the data that is derived from it.
 #[derive(Debug)]

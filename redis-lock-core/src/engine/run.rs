@@ -75,7 +75,6 @@ pub(super) fn serve(core: &Arc<Core>) {
     // Without a runtime there is no I/O, and no request can be answered.
     let mut work = Work::default();
     core.end(&mut work);
-    core.woken_tasks.hand_over(&mut work.notices);
     core.notices.add(&mut work.notices);
     carry_out_rest(core);
     core.notify_end();
@@ -134,13 +133,12 @@ impl Engine<'_> {
         for (place, job) in turn.jobs {
             self.begin(place, job);
         }
-        self.core.woken_tasks.hand_over_stuck(Moment::now(), &mut self.work.notices);
         self.core.notices.add(&mut self.work.notices);
         self.core.notices.hand_to_thread(self.core.notifier());
         self.start_tasks();
         let now = Moment::now();
         let watch = self.core.notices.watch(now, self.core.notifier());
-        turn.due.unwrap_or(now).min(watch).min(self.core.woken_tasks.due())
+        turn.due.unwrap_or(now).min(watch)
     }
 
     /// Carries out a job on this runtime. The path limits its time.

@@ -53,17 +53,9 @@ pub(super) fn is_engine() {
 
 /// The runtime that this thread belongs to, if any: a task of it can read answers sooner than the
 /// engine's thread. Nothing on the engine's own thread, which reads anyway.
-pub(super) fn current_runtime() -> Option<runtime::Id> {
+fn current_runtime() -> Option<runtime::Id> {
     if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
         return None;
     }
     runtime::Handle::try_current().ok().map(|handle| handle.id())
-}
-
-/// The runtime whose tasks wait for what this thread asks.
-pub(super) fn asking_runtime() -> Option<runtime::Id> {
-    match Sender::current() {
-        Sender::Task(here) => Some(here),
-        Sender::Other => None,
-    }
 }

@@ -112,7 +112,6 @@ impl Core {
         self.reaper().end();
         self.places.end();
         self.end_all(&LockError::Shutdown, &LossReason::Shutdown, work);
-        work.notices.extend(self.notices.runtimes.end());
         self.stop_paths();
         // What was put meanwhile is refused as well.
         self.drop_all(&LockError::Shutdown, work);

@@ -255,7 +255,7 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     let (asked, _) = core.only_path().traffic().drain();
     let failed = |origin| {
         let outcome = Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows"));
-        Settled::Done { origin, sent: Moment::now(), outcome, hand: InHand::default(), asker: None }
+        Settled::Done { origin, sent: Moment::now(), outcome, hand: InHand::default() }
     };
     core.act(|work| {
         work.settled.extend(asked.into_iter().map(failed));

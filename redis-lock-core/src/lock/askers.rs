@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::domain::once::OnceSender;
 
 /// Reports to a caller the outcome of what it asked for.
-pub(crate) type Confirm = OnceSender<Result<(), LockError>>;
+pub(crate) type Confirm = oneshot::Sender<Result<(), LockError>>;
 
 /// A caller that wants something of a hold.
 #[derive(Debug)]

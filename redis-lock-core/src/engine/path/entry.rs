@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime;
-
 use super::in_hand::{InHand, InHandCount};
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
@@ -44,8 +42,6 @@ pub(crate) struct SentEntry {
     pub(crate) asks: bool,
     /// How often it was redirected.
     pub(super) hops: u8,
-    /// The runtime whose task has put it on the queue, and waits for its answer.
-    pub(super) asker: Option<runtime::Id>,
     /// Its command, for a planted fault.
     #[cfg(test)]
     pub(super) copy: Option<Command>,
@@ -129,7 +125,6 @@ impl QueueEntry {
             deadline,
             asks: false,
             hops: 0,
-            asker: None,
             #[cfg(test)]
             copy: None,
         };
@@ -209,8 +204,8 @@ impl SentEntry {
     }
 
     pub(super) fn settle(self, outcome: Outcome, hand: InHand) -> Settled {
-        let Self { origin, sent, asker, .. } = self;
-        Settled::Done { origin, sent, outcome, hand, asker }
+        let Self { origin, sent, .. } = self;
+        Settled::Done { origin, sent, outcome, hand }
     }
 }
 
@@ -219,14 +214,7 @@ impl SentEntry {
 pub(crate) enum Settled {
     /// It has its one outcome. The first of several of one place that are handed over together is
     /// counted as in hand for all of them.
-    Done {
-        origin: Origin,
-        sent: Moment,
-        outcome: Outcome,
-        hand: InHand,
-        /// The runtime on which somebody waits for it.
-        asker: Option<runtime::Id>,
-    },
+    Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
     /// It is a release that has failed, and it has its next place.

@@ -58,6 +58,6 @@ impl Gathering {
             Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
             Err(fault) => Outcome::Refused(fault),
         };
-        Some(Settled::Done { origin, sent, outcome, hand: InHand::default(), asker: None })
+        Some(Settled::Done { origin, sent, outcome, hand: InHand::default() })
     }
 }

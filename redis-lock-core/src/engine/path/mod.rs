@@ -51,7 +51,6 @@ use crate::engine::brief_lock;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
-use crate::engine::sender::asking_runtime;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Filled, TaskWaker, Verb, Watcher, Wire};
@@ -132,8 +131,6 @@ pub(crate) struct Traffic {
     opening: Vec<runtime::Id>,
     /// Whether the reading task is about to flush, so that callers need not.
     pub(crate) task_flushes: bool,
-    /// Runtimes whose notifiers send in one batch what the callers there put on the queue now.
-    batching: Vec<runtime::Id>,
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
@@ -212,7 +209,6 @@ impl Path {
             tasks_asked: Moment::START,
             opening: Vec::new(),
             task_flushes: false,
-            batching: Vec::new(),
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
@@ -287,7 +283,6 @@ impl Traffic {
         }
         self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
-        entry.asker = entry.asker.or_else(|| asking_runtime().filter(|_| entry.is_awaited()));
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
         drop(hand);

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
 
-use tokio::runtime;
-
 use super::{ConnectionState, Path, QueueEntry, Reader, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
@@ -32,8 +30,6 @@ pub(crate) enum After {
     Pump,
     /// Let a task of the current runtime become the reader, because it gets answers sooner.
     OpenReader,
-    /// Have the notices for callers on the current runtime carried out by a task there.
-    OpenNotifier,
 }
 
 impl Path {
@@ -54,7 +50,8 @@ impl Path {
             (After::Nothing | After::WakeEngine, Sender::Task(here))
                 if self.busy.note_command() =>
             {
-                return (self.traffic().may_open(here).unwrap_or(after), due);
+                let opens = self.traffic().can_read_on(here);
+                return (if opens { After::OpenReader } else { after }, due);
             }
             _ => {}
         }
@@ -138,10 +135,6 @@ impl Traffic {
                 }
                 if self.is_reader_woken(was_flushed) { After::Nothing } else { After::WakeTask }
             }
-            // The notifier of this runtime is about to.
-            Reader::Task(_) if !idle && self.is_batched(by) && self.unsent() < self.batch => {
-                After::Nothing
-            }
             Reader::Task(_) => {
                 self.send(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeTask }
@@ -165,9 +158,7 @@ impl Traffic {
 
     /// Whether the reading task need not be woken to send what tasks of its runtime have put.
     fn is_reader_woken(&self, was_flushed: bool) -> bool {
-        // What another runtime has left for its notifier has woken nobody.
-        let is_woken_before = !was_flushed && self.batching.is_empty();
-        self.task_flushes || self.is_flushed() || is_woken_before
+        self.task_flushes || self.is_flushed() || !was_flushed
     }
 
     /// What a planted fault sends later than the rest.
@@ -179,30 +170,6 @@ impl Traffic {
             std::mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_awaited());
         self.waiting = first;
         rest
-    }
-
-    /// The notifier of a runtime is going to send what callers there put on the queue from now on.
-    pub(crate) fn begin_batch(&mut self, runtime: runtime::Id) {
-        if !self.batching.contains(&runtime) {
-            self.batching.push(runtime);
-        }
-    }
-
-    pub(crate) fn end_batch(&mut self, runtime: runtime::Id) {
-        self.batching.retain(|other| *other != runtime);
-    }
-
-    fn is_batched(&self, by: Sender) -> bool {
-        matches!(by, Sender::Task(here) if self.batching.contains(&here))
-    }
-
-    /// What a busy runtime may have a task of its own for: reading, or notifying its callers where
-    /// another runtime reads.
-    fn may_open(&self, here: runtime::Id) -> Option<After> {
-        match self.reader {
-            Reader::Task(other) if other != here => Some(After::OpenNotifier),
-            _ => self.can_read_on(here).then_some(After::OpenReader),
-        }
     }
 
     /// Encodes the queued entries.
@@ -329,7 +296,6 @@ impl Traffic {
 
     /// Encodes and sends everything in the queue.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
-        self.batching.clear();
         self.write_all();
         self.flush(results);
     }

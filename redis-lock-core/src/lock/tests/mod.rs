@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::*;
 use crate::LossReason;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::once::{OnceReceiver, once};
 use crate::store::{Answer, Blocker};
 
 /// How long an answer takes.
@@ -104,7 +105,7 @@ impl Bench {
         let is_confirmation = |later: &mut Later<u64>| matches!(later, Later::Confirm(..));
         for later in self.effects.later.extract_if(.., is_confirmation) {
             if let Later::Confirm(confirm, outcome) = later {
-                let _ = confirm.put(outcome.map_err(|error| *error));
+                let _ = confirm.send(outcome.map_err(|error| *error));
             }
         }
     }
@@ -126,12 +127,12 @@ impl Bench {
     }
 
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Confirmed {
-        let (confirm, confirmed) = once();
+        let (confirm, confirmed) = oneshot::channel();
         let mut confirm = Some(confirm);
         let known = self
             .step(|machine, env, out| machine.release(hold, false, || confirm.take(), env, out));
         if let (Some(outcome), Some(confirm)) = (known, confirm) {
-            let _ = confirm.put(outcome);
+            let _ = confirm.send(outcome);
         }
         confirmed
     }
@@ -145,19 +146,19 @@ impl Bench {
     }
 
     fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {
-        let (confirm, confirmed) = once();
+        let (confirm, confirmed) = oneshot::channel();
         self.step(|machine, env, out| machine.check(hold, confirm, env, out));
         confirmed
     }
 
     fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Confirmed {
-        let (confirm, confirmed) = once();
+        let (confirm, confirmed) = oneshot::channel();
         self.step(|machine, env, out| machine.extend(hold, ttl, confirm, env, out));
         confirmed
     }
 
     fn downgrade(&mut self, hold: &Arc<Hold>) -> Confirmed {
-        let (confirm, confirmed) = once();
+        let (confirm, confirmed) = oneshot::channel();
         self.step(|machine, env, out| machine.downgrade(hold, confirm, env, out));
         confirmed
     }
@@ -319,11 +320,11 @@ impl Drop for Parted {
 }
 
 /// Receives the outcome that the machine reports to a caller.
-pub(crate) type Confirmed = OnceReceiver<Result<(), LockError>>;
+pub(crate) type Confirmed = oneshot::Receiver<Result<(), LockError>>;
 
 /// The outcome that was reported, if any.
 fn outcome_of(confirmed: &mut Confirmed) -> Option<Result<(), LockError>> {
-    confirmed.take()?.ok()
+    confirmed.try_recv().ok()
 }
 
 pub(crate) fn got() -> Outcome {

@@ -125,7 +125,7 @@ fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_gets_an_error() {
         _ => None,
     });
     for (confirm, outcome) in confirmations {
-        confirm.put(outcome).unwrap();
+        confirm.send(outcome).unwrap();
     }
-    assert!(matches!(confirmed.end(), Some(Err(LockError::Shutdown))));
+    assert!(matches!(confirmed.try_recv(), Ok(Err(LockError::Shutdown))));
 }

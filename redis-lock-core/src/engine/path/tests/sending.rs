@@ -67,47 +67,16 @@ fn whoever_reads_after_one_that_was_about_to_flush_is_not_waited_for() {
 }
 
 #[test]
-fn what_callers_of_another_runtime_put_is_sent_by_their_notifier_in_one_batch() {
-    let [reading, asking] =
-        [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
-    let here = asking.handle().id();
-    let mut bench = Bench::up();
-    bench.path.traffic().set_reader(Reader::Task(reading.handle().id()));
-    bench.path.traffic().begin_batch(here);
-    let sent: Vec<_> = (0..8).map(|_| bench.is_sent_after_one_more(here)).collect();
-    let full = |made: usize| made.is_multiple_of(4);
-    assert_eq!(sent, (0..8).map(full).collect::<Vec<_>>(), "the server is not kept waiting");
-    bench.path.traffic().end_batch(here);
-    assert!(bench.is_sent_after_one_more(here), "nobody else sends it");
-}
-
-#[test]
-fn who_asks_on_the_runtime_that_reads_does_not_wait_for_the_batch_of_another_one() {
-    let [reading, asking] =
-        [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
-    let [reads, asks] = [&reading, &asking].map(|runtime| runtime.handle().id());
-    let mut bench = Bench::up();
-    bench.path.traffic().set_reader(Reader::Task(reads));
-    bench.path.traffic().begin_batch(asks);
-    assert!(bench.is_sent_after_one_more(asks), "nothing is under way");
-    assert!(!bench.is_sent_after_one_more(asks), "its notifier is about to send");
-    bench.put_question();
-    let (after, _) = bench.path.after_put(Sender::Task(reads), &mut bench.results.settled);
-    assert_eq!(after, After::WakeTask, "the other runtime may stand still");
-}
-
-#[test]
-fn a_blocked_thread_is_not_notified_by_a_task_of_its_runtime() {
+fn a_blocked_thread_is_no_task_of_its_runtime() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
-    let asker = |bench: &mut Bench| {
-        bench.put_question();
-        bench.path.traffic().waiting.back().unwrap().asker
-    };
-    let mut bench = Bench::new();
-    assert_eq!(asker(&mut bench), Some(runtime.handle().id()));
-    let _call = BlockingCall::begin();
-    assert_eq!(asker(&mut bench), None, "nobody may drive that runtime meanwhile");
+    let here = Sender::Task(runtime.handle().id());
+    assert_eq!(Sender::current(), here);
+    let outer = BlockingCall::begin();
+    drop(BlockingCall::begin());
+    assert_eq!(Sender::current(), Sender::Other, "perhaps no other thread drives that runtime");
+    drop(outer);
+    assert_eq!(Sender::current(), here);
 }
 
 #[test]
