@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::watch;
 
-use super::cache_padded::CachePadded;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
@@ -47,7 +46,7 @@ pub(crate) struct Core {
     pub(super) in_use_answers: InUseAnswers,
     /// Finds the machine of a token that may be in the server's queue, and so in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    numbers: CachePadded<AtomicU64>,
+    numbers: AtomicU64,
     pub(super) closed: AtomicBool,
     /// When a drain ends at the latest, once there is one.
     pub(super) drain: OnceLock<Moment>,
@@ -95,7 +94,7 @@ impl Core {
             idle: IdleLeases::default(),
             in_use_answers: InUseAnswers::default(),
             index: Mutex::default(),
-            numbers: CachePadded::new(AtomicU64::new(1)),
+            numbers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             drain: OnceLock::new(),
             drained: watch::Sender::default(),

@@ -6,8 +6,6 @@
 //! timers.
 
 mod asking;
-mod brief_lock;
-mod cache_padded;
 mod carry_out;
 pub(crate) mod core;
 mod drain;

@@ -15,7 +15,7 @@ use std::task::Poll;
 use tokio::runtime;
 
 use super::core::{Core, Work};
-use super::path::{After, Path, RUNTIME_IS_TRIED, Reader};
+use super::path::{Path, RUNTIME_IS_TRIED, Reader};
 use super::places::{Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
@@ -167,29 +167,19 @@ impl Role {
 
     /// Reads what has arrived, and sends what follows from it.
     async fn receive(&self, work: &mut Work) {
-        let mut woken = 0;
-        // In parts: other threads can put commands on the queue in between.
-        while let Some(has_more) = self.read_some(work) {
-            woken += work.settled.iter().filter(|settled| settled.is_awaited()).count();
-            self.core.read(work);
-            if !has_more {
-                break;
+        {
+            let mut traffic = self.path().traffic();
+            if !traffic.is_read_by(self.epoch, self.number) {
+                return;
             }
+            traffic.pump(Moment::now(), &mut work.settled);
         }
+        let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
+        self.core.read(work);
         if woken > 1 {
             self.let_others_run().await;
         }
         self.flush(work);
-    }
-
-    /// Reads some of the answers. Returns whether there may be more; `None` when the role was lost.
-    fn read_some(&self, work: &mut Work) -> Option<bool> {
-        let mut traffic = self.path().traffic();
-        if !traffic.is_read_by(self.epoch, self.number) {
-            return None;
-        }
-        traffic.task_flushes = true;
-        Some(traffic.pump_some(Moment::now(), &mut work.settled))
     }
 
     async fn flush_others(&self, work: &mut Work) {
@@ -205,22 +195,20 @@ impl Role {
         tokio::task::yield_now().await;
     }
 
+    /// Sends what is queued. Another task may read by now, or the engine: each sends what the socket does
+    /// not take.
     fn flush(&self, work: &mut Work) {
-        let after = {
+        let is_left = {
             let mut traffic = self.path().traffic();
-            if traffic.is_read_by(self.epoch, self.number) {
-                traffic.task_flushes = false;
-            }
             if traffic.is_flushed() {
                 return;
             }
-            self.path().push_out(traffic, &mut work.settled)
+            traffic.push_out(&mut work.settled);
+            !traffic.is_flushed() && !traffic.is_read_by(self.epoch, self.number)
         };
-        match after {
-            After::WakeEngine => self.core.waker.wake(),
-            // This task waits until more can be sent, unless another one reads by now.
-            After::WakeTask if self.is_sending().is_none() => self.path().task_news.wake(),
-            _ => {}
+        if is_left {
+            self.path().task_news.wake();
+            self.core.waker.wake();
         }
         self.core.read(work);
     }

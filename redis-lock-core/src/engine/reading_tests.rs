@@ -102,15 +102,6 @@ fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
 }
 
 #[test]
-fn a_task_that_has_sent_what_followed_from_the_answers_is_woken_for_more() {
-    let (_server, locks) = server_and_locks();
-    let runtime = two_workers();
-    have_a_task_read(&locks, &runtime);
-    let path = locks.link().core().only_path();
-    eventually(PATIENCE, "it has sent all", || !path.traffic().task_flushes);
-}
-
-#[test]
 fn a_thread_that_waits_at_a_frozen_server_is_never_late() {
     let (server, locks) = server_and_impatient_locks();
     blocking_pairs(&locks, 300);

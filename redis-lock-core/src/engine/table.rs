@@ -6,7 +6,6 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::cache_padded::CachePadded;
 use super::linger_pauses::LingerPauses;
 use super::lock_id::LockId;
 use super::resident::{Handle, Resident};
@@ -130,14 +129,14 @@ type SharedShard = (Mutex<Shard>, AtomicU64);
 /// The machines, in shards, so that callers with different keys rarely wait for the same mutex.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[CachePadded<SharedShard>; SHARDS]>,
+    shards: Box<[SharedShard; SHARDS]>,
     /// Whether locks of several keys were ever asked for.
     pub(super) has_several: AtomicBool,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let shard = |_| CachePadded::new((Mutex::default(), AtomicU64::new(u64::MAX)));
+        let shard = |_| (Mutex::default(), AtomicU64::new(u64::MAX));
         let shards = Box::new(std::array::from_fn(shard));
         Self { shards, has_several: AtomicBool::new(false) }
     }
@@ -147,12 +146,12 @@ impl Table {
         // Colliding keys only cost a little waiting, so a hash without a secret is enough.
         let mut hash = DefaultHasher::new();
         main.hash(&mut hash);
-        let (shard, earliest) = &*self.shards[hash.finish() as usize % SHARDS];
+        let (shard, earliest) = &self.shards[hash.finish() as usize % SHARDS];
         Locked { shard: lock(shard), earliest }
     }
 
     fn shards(&self) -> impl Iterator<Item = &SharedShard> {
-        self.shards.iter().map(|shard| &**shard)
+        self.shards.iter()
     }
 
     /// The machines whose timers are due.

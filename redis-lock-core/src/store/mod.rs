@@ -5,7 +5,6 @@ pub(crate) mod directory;
 mod limits;
 pub(crate) mod link_slot;
 pub(crate) mod memory;
-pub(crate) mod outbound;
 pub(crate) mod quorum;
 pub(crate) mod redirect;
 pub(crate) mod redis;

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use super::outbound::Outbound;
 use super::redirect::Redirect;
 use super::{Answer, Command, Event};
 use crate::domain::clock::Moment;
@@ -30,24 +29,8 @@ pub(crate) trait Wire: Send {
     /// Sends what can be sent now.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Whether the output buffer is empty. What follows output that was taken does not count: whoever
-    /// puts it back has to look for more.
+    /// Whether the output buffer is empty.
     fn is_flushed(&self) -> bool;
-
-    /// Gives away what is to be sent, so that it can be sent while more commands are pushed. Nothing
-    /// else is sent until it is [put back](Self::put_back), which has to be done soon. `None` when
-    /// there is nothing to send, or when only [`flush`](Self::flush) can send.
-    fn take_output(&mut self) -> Option<Outbound> {
-        None
-    }
-
-    /// Takes back what was given away.
-    ///
-    /// # Errors
-    /// That of the socket.
-    fn put_back(&mut self, _: Outbound) -> io::Result<()> {
-        Ok(())
-    }
 
     /// Takes in what has arrived.
     fn fill(&mut self) -> io::Result<Filled>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, Up, broken, ping};
+use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, broken, ping};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -13,59 +13,36 @@ use crate::store::{Answer, Command, Filled, Pulled};
 /// How often a command may be redirected.
 const MOST_HOPS: u8 = 5;
 
-/// How many answers the reading task hands over at once.
-const MOST_AT_ONCE: usize = 32;
-
 impl Traffic {
     /// Reads what has arrived, and settles the entries that are answered.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
-        self.size_batch();
-        if let ConnectionState::Up(up) = &mut self.connection {
-            up.unfinished = None;
-        }
-        while self.read(now, usize::MAX, results) {}
+        while self.read(now, results) {}
     }
 
-    /// The same for some of the answers. Returns whether there may be more, for the next call.
-    pub(crate) fn pump_some(&mut self, now: Moment, results: &mut Vec<Settled>) -> bool {
-        if !matches!(&self.connection, ConnectionState::Up(Up { unfinished: Some(_), .. })) {
-            self.size_batch();
-        }
-        self.read(now, MOST_AT_ONCE, results)
-    }
-
-    /// Reads once, unless answers are left of the last time. Returns whether there may be more.
-    fn read(&mut self, now: Moment, most: usize, results: &mut Vec<Settled>) -> bool {
+    /// Reads once. Returns whether there may be more.
+    fn read(&mut self, now: Moment, results: &mut Vec<Settled>) -> bool {
         let ConnectionState::Up(up) = &mut self.connection else { return false };
-        let filled = up.unfinished.take().map_or_else(|| up.wire.fill(), Ok);
+        let filled = up.wire.fill();
         if let Ok(Filled { received: true, .. }) = filled {
             up.received = now;
         }
         // Answers that arrived before the connection ended still count.
-        let most = if filled.is_ok() { most } else { usize::MAX };
-        let pulled = self.pull(most, results);
+        let pulled = self.pull(results);
         self.doubt_waiting();
         match (pulled, filled) {
             (Err(fault), _) => self.close(&fault, results),
-            (Ok(_), Err(error)) => self.close(&broken(&error), results),
-            (Ok(false), Ok(filled)) => return filled.more,
-            (Ok(true), Ok(filled)) => {
-                if let ConnectionState::Up(up) = &mut self.connection {
-                    up.unfinished = Some(Filled { received: false, ..filled });
-                }
-                return true;
-            }
+            (Ok(()), Err(error)) => self.close(&broken(&error), results),
+            (Ok(()), Ok(filled)) => return filled.more,
         }
         false
     }
 
-    /// Settles at most so many of the entries that are answered. Returns whether there may be more.
+    /// Settles the entries that are answered.
     ///
     /// # Errors
     /// A fault if the connection can't be used any longer.
-    fn pull(&mut self, most: usize, results: &mut Vec<Settled>) -> Result<bool, Fault> {
-        for _ in 0..most {
-            let ConnectionState::Up(up) = &mut self.connection else { return Ok(false) };
+    fn pull(&mut self, results: &mut Vec<Settled>) -> Result<(), Fault> {
+        while let ConnectionState::Up(up) = &mut self.connection {
             let (written, dropped) = (&self.written, &self.dropped);
             let mut wants = |seq| {
                 let number = written.get(seq).and_then(SentEntry::number);
@@ -74,7 +51,7 @@ impl Traffic {
             // Of the answer that one panics over nothing is known, and nothing of those behind it.
             let pulled = contained(|| up.wire.pull(&mut wants));
             match pulled.unwrap_or_else(|fault| Some(Pulled::Broken(fault))) {
-                None => return Ok(false),
+                None => return Ok(()),
                 Some(Pulled::Done(seq, answer)) => self.done(seq, answer, results),
                 Some(Pulled::Redirected(seq, command, redirect)) => {
                     self.redirected(seq, command, redirect, results);
@@ -85,11 +62,10 @@ impl Traffic {
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
-        self.sent_whole = self.sent_whole.saturating_sub(1);
         if let ConnectionState::Up(up) = &mut self.connection {
             up.has_answered = true;
         }
@@ -130,7 +106,6 @@ impl Traffic {
         redirect: Redirect,
         results: &mut Vec<Settled>,
     ) {
-        self.sent_whole = self.sent_whole.saturating_sub(1);
         let Some(mut entry) = self.written.take(seq) else { return };
         entry.hops += 1;
         if entry.hops > MOST_HOPS {

@@ -298,7 +298,6 @@ impl Settled {
 pub(super) struct InFlight {
     /// One that has its outcome leaves a gap, until it comes first.
     entries: VecDeque<Option<SentEntry>>,
-    count: usize,
     /// The sequence number of the first entry. The others follow without gaps.
     first: u64,
 }
@@ -311,7 +310,6 @@ impl InFlight {
 
     pub(super) fn push(&mut self, entry: SentEntry) {
         self.entries.push_back(Some(entry));
-        self.count += 1;
     }
 
     fn index(&self, seq: u64) -> Option<usize> {
@@ -325,7 +323,6 @@ impl InFlight {
     pub(super) fn take(&mut self, seq: u64) -> Option<SentEntry> {
         let index = self.index(seq)?;
         let entry = self.entries.get_mut(index)?.take()?;
-        self.count -= 1;
         while let Some(None) = self.entries.front() {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
@@ -338,12 +335,8 @@ impl InFlight {
         self.entries.front()?.as_ref()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.entries.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &SentEntry> {
@@ -355,7 +348,7 @@ impl InFlight {
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = SentEntry> {
-        (self.first, self.count) = (self.next_seq(), 0);
+        self.first = self.next_seq();
         std::mem::take(&mut self.entries).into_iter().flatten()
     }
 }

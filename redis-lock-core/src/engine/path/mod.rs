@@ -17,7 +17,6 @@
 //! next epoch. The socket is closed with the epoch, so no answer can come later.
 
 mod answers;
-mod busy_tasks;
 mod entry;
 mod gathering;
 mod in_hand;
@@ -37,7 +36,7 @@ pub(crate) use reading::{RUNTIME_IS_TRIED, Reader};
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -47,14 +46,10 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::brief_lock;
-use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
-use crate::store::outbound::Outbound;
-use crate::store::{Command, Filled, TaskWaker, Verb, Watcher, Wire};
-use busy_tasks::BusyTasks;
+use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
 use in_hand::InHandCount;
 
@@ -105,9 +100,7 @@ pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: CachePadded<Mutex<Traffic>>,
-    /// When a task of a busy runtime should read or notify here.
-    busy: BusyTasks,
+    traffic: Mutex<Traffic>,
     /// Wakes the task that reads.
     pub(crate) task_news: TaskWaker,
 }
@@ -129,19 +122,11 @@ pub(crate) struct Traffic {
     tasks_asked: Moment,
     /// Runtimes on which a task is about to become the reader.
     opening: Vec<runtime::Id>,
-    /// Whether the reading task is about to flush, so that callers need not.
-    pub(crate) task_flushes: bool,
+    /// How many commands tasks have put on the queue since one of them was last to read.
+    task_commands: u32,
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
-    /// How many entries have been sent completely, or are being sent.
-    sent_whole: usize,
-    /// What the thread that locks this queue has to send after that, and on which connection.
-    aside: Option<(u64, Outbound)>,
-    /// How many commands make up a batch that is sent although more commands are about to follow.
-    batch: usize,
-    /// How many batches are under way at once.
-    batches: usize,
     /// Questions that their machines have dropped. No further round of them is sent.
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown: their machines may not have been notified yet.
@@ -191,12 +176,8 @@ struct Up {
     received: Moment,
     /// Whether it has ever answered a command.
     has_answered: bool,
-    /// The last read, while answers that it has brought are left.
-    unfinished: Option<Filled>,
     /// Whether the server has said that it must not be asked, as a replica does.
     turned_away: bool,
-    /// Whether a thread sends commands of this connection without the lock.
-    sends_aside: bool,
 }
 
 impl Path {
@@ -208,13 +189,9 @@ impl Path {
             has_deposed: false,
             tasks_asked: Moment::START,
             opening: Vec::new(),
-            task_flushes: false,
+            task_commands: 0,
             waiting: VecDeque::new(),
             written: InFlight::default(),
-            sent_whole: 0,
-            aside: None,
-            batch: send::MIN_BATCH,
-            batches: send::MAX_BATCHES,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
             doubtful: BTreeSet::new(),
@@ -233,20 +210,11 @@ impl Path {
             place: None,
             distrust_after: None,
         };
-        Self {
-            traffic: CachePadded::new(Mutex::new(traffic)),
-            busy: BusyTasks::default(),
-            task_news: TaskWaker::default(),
-        }
-    }
-
-    /// A path to one of several nodes: commands to the others count as well.
-    pub(crate) fn beside(&self, time_limit: Duration, spread: u8) -> Self {
-        Self { busy: self.busy.of_another_path(), ..Self::new(time_limit, spread) }
+        Self { traffic: Mutex::new(traffic), task_news: TaskWaker::default() }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
-        brief_lock::lock(&self.traffic)
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
@@ -456,7 +424,6 @@ impl Traffic {
             self.connection = ConnectionState::Unused;
         }
         self.set_reader(Reader::Engine);
-        self.sent_whole = 0;
         self.attempt = None;
         let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();

@@ -7,10 +7,12 @@ use tokio::runtime;
 
 use super::{ConnectionState, Path, Traffic};
 use crate::domain::clock::Moment;
-use crate::engine::sender::Sender;
 
 /// When nobody but the engine has asked for this long, the engine watches the connection again.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// After how many commands of tasks one of them tries to become the reader.
+const MIN_COMMANDS: u32 = 200;
 
 /// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
 pub(crate) static RUNTIME_IS_TRIED: AtomicBool = AtomicBool::new(false);
@@ -48,10 +50,15 @@ impl Traffic {
         self.reader != Reader::Engine && now.since(self.tasks_asked) > QUIET
     }
 
-    pub(super) fn note_asker(&mut self, by: Sender, now: Moment) {
-        if let Sender::Task(_) = by {
-            self.tasks_asked = now;
+    /// Notes that a task has put a command on the queue. Returns whether it should try to become the reader.
+    pub(super) fn note_task(&mut self, runtime: runtime::Id, now: Moment) -> bool {
+        self.tasks_asked = now;
+        self.task_commands += 1;
+        if self.task_commands < MIN_COMMANDS {
+            return false;
         }
+        self.task_commands = 0;
+        self.can_read_on(runtime)
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -62,7 +69,6 @@ impl Traffic {
     pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
         self.has_deposed |= matches!(self.reader, Reader::Task(_));
         self.reader = reader;
-        self.task_flushes = false;
         self.reader_number += 1;
         self.reader_number
     }
@@ -86,7 +92,7 @@ impl Traffic {
         self.opening.retain(|other| *other != runtime);
     }
 
-    pub(super) fn can_read_on(&self, runtime: runtime::Id) -> bool {
+    fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
             && !self.opening.contains(&runtime)
             && may_try()

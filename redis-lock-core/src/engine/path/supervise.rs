@@ -179,9 +179,7 @@ impl Traffic {
             made: now,
             received: now,
             has_answered: false,
-            unfinished: None,
             turned_away: false,
-            sends_aside: false,
         });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
@@ -284,8 +282,6 @@ impl Traffic {
     /// Sets the pause before the next try after an epoch has ended.
     pub(super) fn closed(&mut self, up: &Up) {
         let now = Moment::now();
-        self.sent_whole = 0;
-        self.task_flushes = false;
         self.set_reader(super::Reader::Engine);
         let was_useless = !up.has_answered || up.turned_away;
         if was_useless && now.since(up.made) < SHORT_LIFE {

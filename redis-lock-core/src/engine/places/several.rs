@@ -104,7 +104,7 @@ impl Several {
 
     /// Creates the place of a new node.
     fn make(&self, name: &NodeName) -> Arc<Place> {
-        let path = self.unrouted.path.beside(self.time_limit, self.spread);
+        let path = Path::new(self.time_limit, self.spread);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         {
             let mut traffic = path.traffic();
@@ -152,8 +152,6 @@ impl Several {
             return Vec::new();
         }
         let (before, next) = self.change(|routing| routing.mapped(map, |name| self.make(name)));
-        let nodes = next.places().count();
-        next.places().for_each(|place| place.path.traffic().share_batches(nodes));
         before.places().filter(|place| next.get(place.id).is_none()).cloned().collect()
     }
 

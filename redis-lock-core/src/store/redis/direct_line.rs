@@ -9,7 +9,6 @@ use super::driver_wire::DriverLine;
 use super::input::Input;
 use super::socket::Socket;
 use crate::store::Watcher;
-use crate::store::outbound::Sink;
 
 /// None of its methods blocks.
 pub(super) enum DirectLine {

@@ -12,7 +12,6 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::store::outbound::Sink;
 use crate::store::{Readiness, Watcher};
 
 /// A socket that never blocks.
@@ -36,6 +35,14 @@ impl Socket {
                 let watch = UnixStream::from_std(stream.try_clone()?)?;
                 Ok(Box::new(SocketWatch::Unix(watch)) as Box<dyn Readiness>)
             }),
+        }
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&**stream).write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => (&**stream).write(bytes),
         }
     }
 
@@ -81,16 +88,6 @@ impl SocketWatch {
             #[cfg(unix)]
             Self::Unix(stream) => stream.try_io(interest, used),
         };
-    }
-}
-
-impl Sink for Socket {
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&**stream).write(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => (&**stream).write(bytes),
-        }
     }
 }
 

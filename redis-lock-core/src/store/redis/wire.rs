@@ -5,13 +5,10 @@
 //! and socket would cost more than all of our own work.
 
 use std::io;
-use std::mem;
-use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::input::{Input, MAX_KEPT_BUFFER};
 use super::socket::Socket;
-use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Command, Filled, Pulled, Wire};
 
 pub(super) struct RedisWire {
@@ -20,21 +17,12 @@ pub(super) struct RedisWire {
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
     sent: usize,
-    /// The same socket, for those who send aside.
-    sink: Arc<dyn Sink>,
-    /// Whether bytes before those in `out` are being sent.
-    is_out_taken: bool,
-    /// An empty buffer, to be used when the other one is given away.
-    spare: Vec<u8>,
     input: Input,
 }
 
 impl RedisWire {
     pub(super) fn new(socket: Socket, conversation: Conversation) -> Self {
-        let input = Input::new();
-        let sink = Arc::new(socket.clone());
-        let (out, spare) = (Vec::new(), Vec::new());
-        Self { socket, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
+        Self { socket, conversation, out: Vec::new(), sent: 0, input: Input::new() }
     }
 
     #[cfg(test)]
@@ -82,9 +70,6 @@ impl Wire for RedisWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.is_out_taken {
-            return Ok(());
-        }
         self.encode_bundles();
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.socket.write(rest) {
@@ -105,38 +90,7 @@ impl Wire for RedisWire {
     }
 
     fn is_flushed(&self) -> bool {
-        let is_empty = self.out.is_empty() && !self.conversation.keeps_back();
-        self.is_out_taken || is_empty
-    }
-
-    fn take_output(&mut self) -> Option<Outbound> {
-        let sink = Arc::downgrade(&self.sink);
-        if self.is_out_taken {
-            return None;
-        }
-        self.encode_bundles();
-        if self.out.is_empty() {
-            return None;
-        }
-        self.is_out_taken = true;
-        let out = mem::replace(&mut self.out, mem::take(&mut self.spare));
-        Some(Outbound::new(sink, out, mem::take(&mut self.sent)))
-    }
-
-    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
-        let (mut bytes, sent, outcome) = output.into_parts();
-        self.is_out_taken = false;
-        if sent < bytes.len() {
-            bytes.append(&mut self.out);
-            self.sent = sent;
-            self.out = bytes;
-            self.forget_sent();
-        } else {
-            bytes.clear();
-            bytes.shrink_to(MAX_KEPT_BUFFER);
-            self.spare = bytes;
-        }
-        outcome
+        self.out.is_empty() && !self.conversation.keeps_back()
     }
 
     fn fill(&mut self) -> io::Result<Filled> {

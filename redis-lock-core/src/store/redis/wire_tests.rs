@@ -17,11 +17,11 @@ use crate::store::{Command, Verb, Wire};
 /// More than a socket takes at once.
 const MANY: u64 = 5_000;
 
-fn wire() -> (RedisWire, UnixStream, Socket) {
+fn wire() -> (RedisWire, UnixStream) {
     let (socket, there) = socket();
     let conversation =
         Conversation::new(Found::default(), Arc::default(), Channel::default(), None);
-    (RedisWire::new(socket.clone(), conversation), there, socket)
+    (RedisWire::new(socket, conversation), there)
 }
 
 fn socket() -> (Socket, UnixStream) {
@@ -54,51 +54,24 @@ fn numbers(bytes: &[u8]) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_pushed_while_others_send_follows_what_the_socket_did_not_take() {
-    let (mut wire, mut there, _) = wire();
+fn what_is_pushed_behind_what_the_socket_did_not_take_follows_it() {
+    let (mut wire, mut there) = wire();
     let mut arrived = Vec::new();
     push(&mut wire, 0..MANY);
-    let mut output = wire.take_output().unwrap();
-    assert!(wire.is_flushed() && wire.take_output().is_none(), "one at a time sends");
-    output.send();
-    assert!(!output.is_sent(), "the socket is full");
-    push(&mut wire, MANY..MANY + 10);
     wire.flush().unwrap();
-    read(&mut there, &mut arrived);
-    wire.put_back(output).unwrap();
+    assert!(!wire.is_flushed(), "the socket is full");
+    push(&mut wire, MANY..MANY + 10);
     while !wire.is_flushed() {
-        // It may be sent in either way.
-        match wire.take_output() {
-            Some(mut output) if arrived.len() % 2 == 0 => {
-                output.send();
-                wire.put_back(output).unwrap();
-            }
-            Some(output) => wire.put_back(output).unwrap(),
-            None => unreachable!("something is left"),
-        }
-        wire.flush().unwrap();
         read(&mut there, &mut arrived);
+        wire.flush().unwrap();
     }
     read(&mut there, &mut arrived);
     assert_eq!(numbers(&arrived), (0..MANY + 10).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_was_taken_is_not_sent_after_the_end_of_the_connection() {
-    // Those who watch it keep the socket.
-    let (mut wire, mut there, _watched) = wire();
-    push(&mut wire, 0..1);
-    let mut output = wire.take_output().unwrap();
-    drop(wire);
-    output.send();
-    let mut arrived = Vec::new();
-    read(&mut there, &mut arrived);
-    assert!(arrived.is_empty() && !output.is_sent());
-}
-
-#[test]
 fn a_buffer_that_is_never_empty_does_not_grow() {
-    let (mut wire, mut there, _) = wire();
+    let (mut wire, mut there) = wire();
     let (mut arrived, mut next) = (Vec::new(), 0);
     let mut push_some = |wire: &mut RedisWire, count: u64| {
         push(wire, next..next + count);
@@ -107,16 +80,9 @@ fn a_buffer_that_is_never_empty_does_not_grow() {
     push_some(&mut wire, MANY);
     let backlog = wire.buffered();
     let size = backlog / MANY as usize;
-    for round in 0..200 {
-        match wire.take_output() {
-            Some(mut output) if round % 2 == 0 => {
-                output.send();
-                wire.put_back(output).unwrap();
-            }
-            Some(output) => wire.put_back(output).unwrap(),
-            None => panic!("something is left in each round"),
-        }
+    for _ in 0..200 {
         wire.flush().unwrap();
+        assert!(!wire.is_flushed(), "something is left in each round");
         arrived.clear();
         read(&mut there, &mut arrived);
         push_some(&mut wire, (arrived.len() / size) as u64);

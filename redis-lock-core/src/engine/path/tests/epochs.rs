@@ -365,3 +365,20 @@ fn end(settled: Vec<Settled>) {
         }
     }
 }
+
+#[test]
+fn answers_that_came_before_the_connection_broke_count_however_many() {
+    const MANY: usize = 80;
+    let mut bench = Bench::up();
+    for _ in 0..MANY {
+        bench.put_question();
+    }
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    let sent = bench.pushed();
+    bench.server().answers.extend(sent.iter().take(MANY - 10));
+    bench.break_off();
+    let settled = bench.settled();
+    let is_answered = |settled: &&Settled| settled.outcome().is_answered();
+    assert_eq!(settled.iter().filter(is_answered).count(), MANY - 10);
+    assert_eq!(settled.len(), MANY);
+}

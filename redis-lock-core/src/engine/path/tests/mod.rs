@@ -1,15 +1,12 @@
 //! The queue of a place and its supervision, with a connection that does what the test says.
 
-mod aside;
 mod epochs;
 mod owed;
-mod parts;
 mod sending;
 mod silence;
 
 use std::io;
 
-use super::send::MIN_BATCH;
 use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -17,7 +14,6 @@ use crate::engine::core::Work;
 use crate::engine::lock_id::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
-use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Answer, Connected, Filled, Pulled};
 
 const LIMIT: u64 = 2_000;
@@ -47,22 +43,16 @@ struct Server {
     is_closed: bool,
     /// Whether the socket takes nothing.
     is_full: bool,
-    /// How many commands the socket took that were sent without the lock of the queue.
-    taken_aside: usize,
 }
 
 /// This side of a connection.
 struct FakeWire {
     server: Arc<Mutex<Server>>,
-    /// A socket that others may write to, and how many commands it has not seen.
-    sink: Option<Arc<dyn Sink>>,
-    unsent: u8,
-    is_out_taken: bool,
 }
 
 impl FakeWire {
     fn new(server: Arc<Mutex<Server>>) -> Self {
-        Self { server, sink: None, unsent: 0, is_out_taken: false }
+        Self { server }
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -75,39 +65,18 @@ impl Wire for FakeWire {
         let mut server = self.server();
         server.pushed.push((seq, command.verb));
         server.is_flushed = false;
-        drop(server);
-        self.unsent += 1;
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !self.is_out_taken && !self.server().is_full {
-            self.server().is_flushed = true;
-            self.unsent = 0;
+        let mut server = self.server();
+        if !server.is_full {
+            server.is_flushed = true;
         }
         Ok(())
     }
 
     fn is_flushed(&self) -> bool {
-        self.is_out_taken || self.server().is_flushed
-    }
-
-    fn take_output(&mut self) -> Option<Outbound> {
-        let sink = Arc::downgrade(self.sink.as_ref()?);
-        if self.is_out_taken || self.unsent == 0 {
-            return None;
-        }
-        self.is_out_taken = true;
-        let bytes = vec![0; usize::from(std::mem::take(&mut self.unsent))];
-        Some(Outbound::new(sink, bytes, 0))
-    }
-
-    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
-        let (bytes, sent, outcome) = output.into_parts();
-        self.server().taken_aside += sent;
-        self.is_out_taken = false;
-        self.unsent += u8::try_from(bytes.len() - sent).unwrap();
-        self.server().is_flushed = self.unsent == 0;
-        outcome
+        self.server().is_flushed
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
@@ -159,7 +128,6 @@ struct Bench {
     results: Results,
     server: Arc<Mutex<Server>>,
     /// The socket of the next connection, if others may write to it.
-    sink: Option<Arc<dyn Sink>>,
     questions: u64,
 }
 
@@ -184,17 +152,12 @@ impl Bench {
         simulated::begin(Moment::at_millis(now).as_nanos(), 1);
         let path = Arc::new(Path::new(Duration::from_millis(PATIENCE), 0));
         let server = Arc::default();
-        Self { path, now, results: Results::default(), server, sink: None, questions: 100 }
+        Self { path, now, results: Results::default(), server, questions: 100 }
     }
 
     /// A path whose first connection stands.
     fn up() -> Self {
-        Self::up_with(None)
-    }
-
-    fn up_with(sink: Option<Arc<dyn Sink>>) -> Self {
         let mut bench = Self::new();
-        bench.sink = sink;
         bench.put_query();
         bench.connect();
         bench.answer(0);
@@ -276,10 +239,9 @@ impl Bench {
     /// The attempt succeeds. Returns the server of the connection before.
     fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
         let made = Arc::<Mutex<Server>>::default();
-        let mut wire = FakeWire::new(Arc::clone(&made));
-        wire.sink = self.sink.take();
-        let wire = Box::new(wire);
-        let made_up = Connected { wire, watcher: None };
+        let wire = Box::new(FakeWire::new(Arc::clone(&made)));
+        let watcher: Watcher = Arc::new(|| Err(io::ErrorKind::Unsupported.into()));
+        let made_up = Connected { wire, watcher: Some(watcher) };
         let now = self.moment();
         self.path.traffic().connected(attempt, made_up, now, &mut self.results);
         std::mem::replace(&mut self.server, made)

@@ -1,69 +1,66 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
 use super::*;
+use crate::engine::path::After;
 use crate::engine::sender::{BlockingCall, Sender};
 
+/// A runtime, and a connection whose answers a task of it reads.
+fn read_by_a_task() -> (runtime::Runtime, Sender, Bench) {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let here = runtime.handle().id();
+    let bench = Bench::up();
+    bench.path.traffic().set_reader(Reader::Task(here));
+    (runtime, Sender::Task(here), bench)
+}
+
 impl Bench {
-    /// Puts a question on the queue for a task of the runtime that reads; whether all has been sent
-    /// by then.
-    fn is_sent_after_one_more(&mut self, here: runtime::Id) -> bool {
+    /// Puts a question on the queue. Returns whether all has been sent by then, and who has to act.
+    fn ask(&mut self, by: Sender) -> (bool, After) {
         self.put_question();
-        self.path.after_put(Sender::Task(here), &mut self.results.settled);
-        self.path.traffic().is_flushed()
-    }
-
-    fn answer_all(&mut self) {
-        let sent = self.pushed();
-        self.server().pushed.clear();
-        self.server().answers.extend(sent);
-        self.turn(0);
-        self.settled();
+        let (after, _) = self.path.after_put(by, &mut self.results.settled);
+        (self.path.traffic().is_flushed(), after)
     }
 }
 
 #[test]
-fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_first() {
-    let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let here = runtime.handle().id();
-    let mut bench = Bench::up();
-    bench.path.traffic().set_reader(Reader::Task(here));
-    for (under_way, batch) in [(30, 4), (30, 10), (6, 10), (6, 4)] {
-        let sent: Vec<_> = (0..under_way).map(|_| bench.is_sent_after_one_more(here)).collect();
-        let expected: Vec<_> = (0..under_way).map(|made| made % batch == 0).collect();
-        assert_eq!(sent, expected, "{under_way} under way, {batch} in a batch");
+fn the_first_command_is_sent_at_once_and_those_behind_it_in_one_batch() {
+    let (_runtime, by, mut bench) = read_by_a_task();
+    for _ in 0..2 {
+        assert_eq!(bench.ask(by), (true, After::Nothing), "no caller waits for anything else");
+        assert_eq!(bench.ask(by), (false, After::WakeTask));
+        assert_eq!(bench.ask(by), (false, After::Nothing), "the reading task is woken already");
         bench.path.traffic().push_out(&mut bench.results.settled);
-        bench.answer_all();
+        assert_eq!(bench.ask(by), (false, After::WakeTask));
+        bench.path.traffic().push_out(&mut bench.results.settled);
+        let sent = bench.pushed();
+        bench.server().pushed.clear();
+        bench.server().answers.extend(sent);
+        bench.turn(0);
+        bench.settled();
     }
 }
 
 #[test]
-fn what_follows_from_the_answers_of_one_of_several_nodes_goes_in_one_batch() {
-    let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let here = runtime.handle().id();
-    for (nodes, is_about_to_flush, sent) in
-        [(1, true, true), (3, false, true), (2, true, false), (3, true, false)]
-    {
-        let mut bench = Bench::up();
-        bench.path.traffic().share_batches(nodes);
-        bench.path.traffic().set_reader(Reader::Task(here));
-        bench.path.traffic().task_flushes = is_about_to_flush;
-        let what = format!("the first of {nodes} nodes, about to flush: {is_about_to_flush}");
-        assert_eq!(bench.is_sent_after_one_more(here), sent, "{what}");
+fn who_asks_on_another_runtime_than_the_one_that_reads_sends_at_once() {
+    let (_runtime, by, mut bench) = read_by_a_task();
+    let other = runtime::Builder::new_current_thread().build().unwrap();
+    assert!(bench.ask(by).0);
+    for sender in [Sender::Task(other.handle().id()), Sender::Other] {
+        assert_eq!(bench.ask(sender), (true, After::Nothing), "the other one may stand still");
     }
+    bench.server().is_full = true;
+    assert_eq!(bench.ask(Sender::Other), (false, After::WakeTask));
 }
 
 #[test]
-fn whoever_reads_after_one_that_was_about_to_flush_is_not_waited_for() {
+fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let here = runtime.handle().id();
+    let by = Sender::Task(runtime.handle().id());
     let mut bench = Bench::up();
-    bench.path.traffic().share_batches(3);
-    bench.path.traffic().set_reader(Reader::Task(here));
-    bench.path.traffic().task_flushes = true;
-    // Its task has ended, and another one reads.
-    bench.path.traffic().set_reader(Reader::Engine);
-    bench.path.traffic().set_reader(Reader::Task(here));
-    assert!(bench.is_sent_after_one_more(here));
+    let mut opens = |by| (0..200).filter(|_| bench.ask(by).1 == After::OpenReader).count();
+    assert_eq!(opens(Sender::Other), 0);
+    assert_eq!(opens(by), 1);
+    assert_eq!(opens(by), 1, "perhaps nothing came of the first try");
 }
 
 #[test]

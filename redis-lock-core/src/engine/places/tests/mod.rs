@@ -39,30 +39,6 @@ fn each_lock_goes_to_the_node_that_has_its_slot() {
     assert!(cluster.looks() <= 4, "once, and once for each subscription: {}", cluster.looks());
 }
 
-#[test]
-fn the_nodes_on_the_map_share_the_batches_that_are_under_way() {
-    for (nodes, batches) in [(1, 3), (2, 2), (3, 1)] {
-        let cluster = Cluster::of(nodes);
-        let locks = cluster.locks(Locks::builder().outage(PATIENCE));
-        locks.mutex("k").blocking_acquire().unwrap().blocking_release().unwrap();
-        let places = locks.link().core().places.all();
-        let of_nodes = places.iter().filter(|place| !place.is_unrouted());
-        let shares: Vec<_> = of_nodes.map(|place| place.path.traffic().batches()).collect();
-        assert_eq!(shares, vec![batches; nodes]);
-    }
-}
-
-#[test]
-fn a_task_that_is_busy_with_one_node_reads_soon_at_the_others() {
-    let (cluster, locks) = three();
-    let places = &locks.link().core().places;
-    let [one, other] = [0, 1].map(|node| {
-        locks.mutex(cluster.key_of(node)).blocking_acquire().unwrap().blocking_release().unwrap();
-        places.named(&format!("node-{node}:1").into()).unwrap()
-    });
-    assert!(one.path.counts_tasks_with(&other.path));
-}
-
 /// How often the map was read, once nobody has a reason to read it.
 fn looks_at_rest(cluster: &Cluster) -> usize {
     let mut looks = cluster.looks();
