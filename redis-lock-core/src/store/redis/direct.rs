@@ -77,7 +77,7 @@ impl Direct {
                     Delete::in_full(command.names.main(), command.verb.token().unwrap())
                 }
                 Step::Why(why, _) => encode::plain(why, &context).unwrap(),
-                Step::Plain | Step::Fast | Step::Alone(_) => unreachable!("these come first only"),
+                Step::Plain | Step::Alone(_) => unreachable!("these come first only"),
             };
         }
     }

@@ -5,7 +5,6 @@ use std::io;
 use redis::Value;
 
 use super::scan::{Scan, Scanned};
-use super::short;
 use super::socket::Socket;
 use crate::store::Filled;
 
@@ -54,10 +53,6 @@ impl Input {
     pub(super) fn next_reply(&mut self) -> Result<Option<Value>, String> {
         loop {
             let rest = self.buffer.get(self.start..self.end).unwrap_or_default();
-            if let Some((value, length)) = short::read(rest) {
-                self.start += length;
-                return Ok(Some(value));
-            }
             match self.scan.go_on(rest) {
                 Ok(Scanned::Reply(length)) => {
                     self.scan = Scan::default();

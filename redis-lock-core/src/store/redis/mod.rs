@@ -3,7 +3,6 @@
 mod address;
 mod channel;
 mod cluster;
-mod command_sink;
 #[cfg(test)]
 mod conformance;
 mod conversation;
@@ -17,7 +16,6 @@ mod direct_line;
 mod driver_wire;
 mod edge;
 mod encode;
-mod fast;
 mod groups;
 mod input;
 mod introduction;
@@ -35,7 +33,6 @@ mod scan;
 mod script_tests;
 mod scripts;
 mod sharded;
-mod short;
 mod side_link;
 mod side_watch;
 mod socket;

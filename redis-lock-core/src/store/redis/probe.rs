@@ -29,11 +29,20 @@ impl Delete {
         matches!(self, Self::DelIfEq | Self::DelEx)
     }
 
-    /// Deletes the key if it has this value, with the full text of the script, for a server that has forgotten the script.
+    /// Deletes the key if it has this value.
+    pub(super) fn cmd(self, key: &str, value: &str) -> Cmd {
+        match self {
+            Self::DelIfEq => redis::cmd("DELIFEQ").arg(key).arg(value).clone(),
+            Self::DelEx => redis::cmd("DELEX").arg(key).arg("IFEQ").arg(value).clone(),
+            Self::Script => {
+                redis::cmd("EVALSHA").arg(&scripts::DELETE.hash).arg(1).arg(key).arg(value).clone()
+            }
+        }
+    }
+
+    /// The same with the full text of the script, for a server that has forgotten it.
     pub(super) fn in_full(key: &str, value: &str) -> Cmd {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(&scripts::DELETE.code).arg(1).arg(key).arg(value);
-        cmd
+        redis::cmd("EVAL").arg(&scripts::DELETE.code).arg(1).arg(key).arg(value).clone()
     }
 }
 

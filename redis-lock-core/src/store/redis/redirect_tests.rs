@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::channel::Channel;
-use super::command_sink::CommandSink;
+use super::conversation::CommandSink;
 use super::conversation::Conversation;
 use super::direct::{acquire, command, names, release, token};
 use super::encode;

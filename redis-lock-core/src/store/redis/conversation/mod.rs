@@ -17,15 +17,13 @@ mod together;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::address;
 use super::channel::Channel;
 use super::cluster::ClusterMode;
-use super::command_sink::CommandSink;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
-use super::fast::Fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
@@ -43,8 +41,6 @@ pub(super) enum Step {
     Plain,
     /// The same with the script's full text, for a server that has forgotten it.
     PlainInFull,
-    /// With the script's hash, as `fast` encodes it.
-    Fast,
     ByHash(ScriptCall),
     InFull(ScriptCall),
     /// With the key of the lock alone, because the node refused more keys.
@@ -90,7 +86,24 @@ pub(super) struct Conversation {
     broken: Option<Fault>,
 }
 
-/// Receives what has to be sent.
+/// Receives the commands that have to be sent.
+pub(super) trait CommandSink {
+    fn send(&mut self, cmd: Cmd);
+}
+
+impl CommandSink for Vec<Cmd> {
+    fn send(&mut self, cmd: Cmd) {
+        self.push(cmd);
+    }
+}
+
+/// The bytes of the commands, as the server reads them.
+impl CommandSink for Vec<u8> {
+    fn send(&mut self, cmd: Cmd) {
+        cmd.write_packed_command(self);
+    }
+}
+
 pub(super) type Send<'a> = &'a mut dyn CommandSink;
 
 impl Conversation {
@@ -149,13 +162,6 @@ impl Conversation {
         asking: bool,
         send: Send<'_>,
     ) {
-        if let Some(fast) = Fast::of(&command) {
-            self.announce(asking, send);
-            fast.send(self.found.delete, send);
-            let step = if fast.is_plain() { Step::Plain } else { Step::Fast };
-            self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
-            return;
-        }
         let context = self.context();
         let (step, cmd) = if let Some(cmd) = encode::plain(&command, &context) {
             (Step::Plain, cmd)
@@ -364,7 +370,7 @@ fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'
                 send.send(why);
             }
         }
-        Step::Plain | Step::Fast => {}
+        Step::Plain => {}
     }
 }
 
@@ -422,8 +428,6 @@ fn interpret(
             Ok(Plain::AskScript) => script().map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err),
             Err(fault) => Ok(Err(fault)),
         },
-        Step::Fast => decode::script(&command.verb, value)
-            .map_or_else(|| script().map(Step::InFull).map_or(Ok(Ok(Answer::Done)), Err), Ok),
         Step::ByHash(call) => {
             notice(command, &value);
             decode::script(&command.verb, value).ok_or(Step::InFull(call))

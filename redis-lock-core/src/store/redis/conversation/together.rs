@@ -93,14 +93,18 @@ impl Together {
         context: &Context<'_>,
         out: Send<'_>,
     ) {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(script);
         match self {
             Self::Renewals(ttl) => {
-                let ttl = millis(*ttl).to_string();
-                send_renewals((name, script), &ttl, questions, out);
+                cmd.arg(questions.len());
+                for (_, command) in questions {
+                    cmd.arg(command.names.main());
+                }
+                cmd.arg(millis(*ttl));
             }
             Self::Looks { kind, place, .. } => {
-                let mut cmd = redis::cmd(name);
-                cmd.arg(script).arg(4);
+                cmd.arg(4);
                 if let Some((_, Command { names, .. })) = questions.first() {
                     cmd.arg(names.main())
                         .arg(names.queue())
@@ -109,12 +113,12 @@ impl Together {
                 }
                 cmd.arg(kind.traits().mode).arg(kind.limit().unwrap_or(0));
                 cmd.arg(millis(*place)).arg(&*context.channel.name());
-                for (_, command) in questions {
-                    cmd.arg(token(command));
-                }
-                out.send(cmd);
             }
         }
+        for (_, command) in questions {
+            cmd.arg(token(command));
+        }
+        out.send(cmd);
     }
 
     /// What the reply says of each of `count` commands; `None` when it is malformed.
@@ -181,17 +185,6 @@ fn numbered(
     }
     let is_within = odd.last_key_value().is_none_or(|(last, _)| *last < count);
     is_within.then_some(BundledAnswers { plain, odd })
-}
-
-/// Sends a script call with the key of each lock, the ttl, and each token.
-fn send_renewals(call: (&str, &str), ttl: &str, questions: &Questions, out: Send<'_>) {
-    let count = questions.len().to_string();
-    let mut words = Vec::with_capacity(4 + 2 * questions.len());
-    words.extend([call.0, call.1, &count].map(str::as_bytes));
-    words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
-    words.push(ttl.as_bytes());
-    words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
-    out.send_words(&words);
 }
 
 fn token(command: &Command) -> &str {

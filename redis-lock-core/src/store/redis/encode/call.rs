@@ -75,7 +75,6 @@ mod tests {
     use crate::domain::names::Names;
     use crate::store::redis::channel::Channel;
     use crate::store::redis::encode::{self, Context};
-    use crate::store::redis::fast::Fast;
     use crate::store::redis::probe::Delete;
     use crate::store::{Acquire, Command, Keep, Verb};
 
@@ -152,19 +151,5 @@ mod tests {
         assert_eq!(full[..2], words(&start)[..]);
         assert_eq!(full[2..], hash[2..]);
         assert!(full.len() > 4, "with its keys and arguments");
-    }
-
-    #[test]
-    fn the_short_way_of_a_renewal_says_the_same() {
-        let token = "rl1.t".into();
-        let verb = Verb::Renew { token, ttl: Some(Duration::from_millis(12_345)) };
-        let names = Names::new("lock", "lock:a");
-        let timeout = Duration::from_secs(1);
-        let command = Command { names, kind: Kind::Mutex, verb, timeout };
-        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
-        let call = encode::call(&command, &context).unwrap();
-        let mut short = Vec::<u8>::new();
-        Fast::of(&command).unwrap().send(Delete::Script, &mut short);
-        assert_eq!(short, call.by_hash().get_packed_command());
     }
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::channel::Channel;
-use super::fast::Fast;
 use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
@@ -51,10 +50,9 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         return None;
     }
     match &command.verb {
-        Verb::Take { .. } | Verb::Release { .. } => {
-            let mut sent = Vec::new();
-            Fast::of(command)?.send(context.delete, &mut sent);
-            sent.pop()
+        Verb::Take { token, ttl } => Some(take(command, token, *ttl)),
+        Verb::Release { token, waited_for: false, keep: None, tombstone: None } => {
+            Some(context.delete.cmd(command.names.main(), token))
         }
         Verb::InUse { asker } => Some(in_use(command, asker)),
         Verb::Ping => Some(redis::cmd("PING")),
@@ -66,6 +64,15 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         }
         _ => None,
     }
+}
+
+fn take(command: &Command, token: &str, ttl: Option<Duration>) -> Cmd {
+    let mut cmd = redis::cmd("SET");
+    cmd.arg(command.names.main()).arg(token).arg("NX");
+    if ttl.is_some() {
+        cmd.arg("PX").arg(text(ttl));
+    }
+    cmd
 }
 
 /// Asks for the reasons that were left where holds of the token were ended by force.
