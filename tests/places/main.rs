@@ -25,6 +25,7 @@ mod lost_writes;
 mod mayhem;
 mod partitions;
 mod quorum;
+mod quorum_failures;
 mod released;
 mod replicas;
 mod rights;

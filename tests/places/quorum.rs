@@ -9,30 +9,33 @@ use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 
 /// So many servers, each behind a network of its own.
-struct Nodes {
-    servers: Vec<Server>,
-    proxies: Vec<Proxy>,
+pub(crate) struct Nodes {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) proxies: Vec<Proxy>,
 }
 
 impl Nodes {
-    fn start(count: usize) -> Self {
-        let servers: Vec<_> = (0..count).map(|_| Server::start()).collect();
+    pub(crate) fn start(count: usize) -> Self {
+        Self::of((0..count).map(|_| Server::start()).collect())
+    }
+
+    pub(crate) fn of(servers: Vec<Server>) -> Self {
         let proxies = servers.iter().map(|server| Proxy::to(server.port())).collect();
         Self { servers, proxies }
     }
 
     /// Locks of nodes that vote at once, since they have all just started.
-    fn locks(&self) -> Builder {
+    pub(crate) fn locks(&self) -> Builder {
         let urls = self.proxies.iter().map(Proxy::url);
         Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000)).outage(ms(1_500))
     }
 
     /// How many nodes have this key.
-    fn having(&self, key: &str) -> usize {
+    pub(crate) fn having(&self, key: &str) -> usize {
         self.servers.iter().filter(|server| server.is_live() && server.exists(key)).count()
     }
 
-    fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         eventually(PATIENCE, "every node is clean", || {
             self.servers.iter().all(|server| server.keys().iter().all(|key| key.contains(":f")))
         });
@@ -45,7 +48,7 @@ fn no_quorum(error: &LockError) -> NoQuorum {
     source.no_quorum().unwrap_or_else(|| panic!("{error}")).clone()
 }
 
-fn votes(error: &LockError) -> Vec<Vote> {
+pub(crate) fn votes(error: &LockError) -> Vec<Vote> {
     no_quorum(error).nodes.into_iter().map(|node| node.vote).collect()
 }
 

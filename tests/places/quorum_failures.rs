@@ -1,0 +1,257 @@
+//! What nodes of a quorum may do to locks.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_locks::{LockError, Locks, Vote};
+use testbed::{ClockShim, Server, eventually, holds_for};
+
+use crate::arena::{PATIENCE, ms, take};
+use crate::is_held;
+use crate::quorum::{Nodes, votes};
+
+#[test]
+fn l14_a_node_that_restarted_empty_does_not_vote_while_leases_run_that_it_forgot() {
+    let nodes = Nodes::start(3);
+    let patient = |locks: redis_locks::Builder| locks.rejoin(ms(3_000)).ttl(ms(1_500));
+    let locks = patient(nodes.locks()).open().unwrap();
+    let direct = nodes.servers.iter().map(Server::url);
+    let other = patient(Locks::builder().quorum(direct)).outage(ms(200)).open().unwrap();
+    let error = other.mutex("young").no_wait().blocking_acquire().map(drop).unwrap_err();
+    assert!(votes(&error).contains(&Vote::Young), "{error}");
+    assert!(error.to_string().contains("young"), "{error}");
+    let all_vote = |locks: &Locks| {
+        locks.blocking_status("k").is_ok_and(|it| it.server.nodes.iter().all(|node| node.votes))
+    };
+    eventually(PATIENCE, "all vote", || all_vote(&locks) && all_vote(&other));
+    // The holder has two nodes, of which one forgets it; the third one has never known it.
+    nodes.proxies[2].refuse();
+    nodes.proxies[2].kill_all();
+    let guard = take(locks.mutex("k").renew(false));
+    nodes.servers[0].kill9();
+    nodes.servers[0].restart();
+    while is_held(&guard) {
+        let outcome = other.mutex("k").no_wait().blocking_acquire();
+        assert!(outcome.is_err() || !is_held(&guard), "two hold it");
+    }
+    drop(guard);
+    eventually(PATIENCE, "the next one gets it", || other.mutex("k").blocking_acquire().is_ok());
+}
+
+#[test]
+fn a_renewal_brings_the_lock_back_to_a_node_and_counts_it_from_then_on() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let guard = take(locks.mutex("k").ttl(ms(900)));
+    for at in [0, 1, 2, 0] {
+        eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+        nodes.servers[at].run::<()>("FLUSHALL");
+        assert!(is_held(&guard));
+    }
+    eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+    let token = guard.token().to_string();
+    for server in &nodes.servers {
+        assert!(server.get("lock:k").unwrap().starts_with(&token));
+    }
+    guard.blocking_release().unwrap();
+    nodes.assert_clean();
+}
+
+#[test]
+fn l17_a_lock_that_a_majority_has_lost_is_lost_and_is_not_brought_back() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let guard = take(locks.mutex("k").ttl(ms(900)));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+    nodes.servers[0].run::<()>("FLUSHALL");
+    nodes.servers[1].run::<()>("FLUSHALL");
+    eventually(ms(1_000), "it is lost", || !is_held(&guard));
+    assert!(guard.blocking_release().unwrap_err().is_lost());
+    eventually(PATIENCE, "nothing is left", || nodes.having("lock:k") == 0);
+    holds_for(ms(1_000), "nothing comes back", || nodes.having("lock:k") == 0);
+}
+
+#[test]
+fn l18_a_repair_that_arrives_after_the_release_leaves_nothing() {
+    for breaks in [false, true] {
+        let nodes = Nodes::start(3);
+        let locks = nodes.locks().open().unwrap();
+        let guard = take(locks.mutex("k").ttl(ms(600)));
+        eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+        nodes.servers[0].run::<()>("FLUSHALL");
+        nodes.proxies[0].delay_up(ms(400));
+        thread::sleep(ms(350));
+        if breaks {
+            nodes.proxies[0].hole_down();
+            guard.blocking_release().unwrap();
+            nodes.proxies[0].kill_all();
+            nodes.proxies[0].pass();
+        } else {
+            guard.blocking_release().unwrap();
+        }
+        nodes.assert_clean();
+    }
+}
+
+#[test]
+fn l16_newcomers_that_split_the_votes_do_not_keep_each_other_from_it() {
+    let nodes = Nodes::start(3);
+    let managers: Vec<_> = (0..3).map(|_| nodes.locks().open().unwrap()).collect();
+    managers.iter().for_each(|locks| take(locks.mutex("warm")).blocking_release().unwrap());
+    let (mut rounds, mut longest) = (0, Duration::ZERO);
+    for number in 0..150 {
+        let key = format!("k{number}");
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for locks in &managers {
+                scope.spawn(|| take(locks.mutex(key.as_str())).blocking_release().unwrap());
+            }
+        });
+        rounds += 1;
+        longest = longest.max(start.elapsed());
+    }
+    assert_eq!(rounds, 150);
+    assert!(longest < ms(2_500), "three had it one after the other in {longest:?}");
+    nodes.assert_clean();
+}
+
+#[test]
+fn l20_a_fencing_number_is_known_to_a_majority_before_its_holder_begins() {
+    let Some(ahead) = ClockShim::new() else { testbed::skip!("there is no C compiler") };
+    ahead.set(100.0);
+    let nodes =
+        Nodes::of(vec![Server::builder().clock(&ahead).start(), Server::start(), Server::start()]);
+    let locks = nodes.locks().open().unwrap();
+    let fence = || {
+        let guard = take(locks.mutex("k").fenced());
+        let fence = guard.fence().unwrap();
+        guard.blocking_release().unwrap();
+        fence
+    };
+    let first = (0..20).map(|_| fence()).collect::<Vec<_>>();
+    assert!(first.is_sorted_by(|one, other| one < other), "{first:?}");
+    nodes.servers[0].kill9();
+    let next = fence();
+    assert!(first.last().unwrap() < &next, "{first:?}, then {next}");
+    for kind in [locks.write("w").fenced(), locks.all(["a", "b"]).fenced()] {
+        let numbers: Vec<_> = (0..3)
+            .map(|_| {
+                let guard = take(kind.clone());
+                let fence = guard.fence().unwrap();
+                guard.blocking_release().unwrap();
+                fence
+            })
+            .collect();
+        assert!(numbers.is_sorted_by(|one, other| one < other), "{numbers:?}");
+    }
+}
+
+#[test]
+fn who_waits_is_told_of_the_release() {
+    let nodes = Nodes::start(3);
+    let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
+    take(other.mutex("k")).blocking_release().unwrap();
+    let mut slow = 0;
+    for _ in 0..10 {
+        let guard = take(one.mutex("k"));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| take(other.mutex("k")));
+            thread::sleep(ms(100));
+            guard.blocking_release().unwrap();
+            let released = Instant::now();
+            waiting.join().unwrap().blocking_release().unwrap();
+            slow += u32::from(released.elapsed() > ms(150));
+        });
+    }
+    assert!(slow <= 2, "{slow} of 10 were not told");
+    nodes.assert_clean();
+}
+
+#[test]
+fn readers_writers_and_several_keys_work_on_a_quorum() {
+    let nodes = Nodes::start(3);
+    let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
+    let refused = |request: redis_locks::Request| {
+        let error = request.no_wait().blocking_acquire().map(drop).unwrap_err();
+        assert!(error.is_busy(), "{error}");
+    };
+    let (first, second) = (take(one.read("k")), take(other.read("k")));
+    refused(other.write("k"));
+    first.blocking_release().unwrap();
+    second.blocking_release().unwrap();
+    let writer = take(one.write("k"));
+    refused(other.read("k"));
+    let writer = writer.blocking_downgrade().unwrap();
+    take(other.read("k")).blocking_release().unwrap();
+    writer.blocking_release().unwrap();
+    let both = take(one.all(["a", "b"]));
+    refused(other.all(["b", "c"]));
+    refused(other.mutex("a"));
+    take(other.mutex("c")).blocking_release().unwrap();
+    both.blocking_release().unwrap();
+    take(other.all(["b", "c"])).blocking_release().unwrap();
+    nodes.assert_clean();
+}
+
+#[test]
+fn no_two_hold_it_while_nodes_fail_one_after_the_other() {
+    let nodes = Nodes::start(3);
+    let inside = AtomicU32::new(0);
+    let (over, done) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let locks = nodes.locks().ttl(ms(1_000)).outage(PATIENCE).open().unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    let guard = take(locks.mutex("k"));
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    thread::sleep(ms(1));
+                    let held = is_held(&guard);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    match guard.blocking_release() {
+                        Ok(()) => assert!(held),
+                        Err(error) => {
+                            assert!(matches!(error, LockError::Backend { .. }), "{error}")
+                        }
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for server in &nodes.servers {
+            server.freeze();
+            thread::sleep(ms(700));
+            server.thaw();
+            thread::sleep(ms(1_500));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(done.load(Ordering::Relaxed) > 100, "{done:?}");
+    nodes.assert_clean();
+}
+
+#[test]
+fn a_mutex_is_the_key_that_other_implementations_of_redlock_know() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().namespace("").open().unwrap();
+    // As any other implementation of the algorithm does it.
+    let redlock = |value: &str| {
+        let take = |server: &&Server| {
+            let cmd = format!("SET k {value} NX PX 30000");
+            server.run::<Option<String>>(&cmd).is_some()
+        };
+        nodes.servers.iter().filter(take).count()
+    };
+    let guard = take(locks.mutex("k"));
+    eventually(PATIENCE, "all have it", || nodes.having("k") == 3);
+    assert_eq!(redlock("foreign"), 0);
+    guard.blocking_release().unwrap();
+    eventually(PATIENCE, "it is released", || nodes.having("k") == 0);
+    assert_eq!(redlock("foreign"), 3);
+    let error = locks.mutex("k").no_wait().blocking_acquire().map(drop).unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("foreign"), "{error}");
+    nodes.servers.iter().for_each(|server| server.run::<()>("DEL k"));
+    take(locks.mutex("k")).blocking_release().unwrap();
+    nodes.assert_clean();
+}
