@@ -192,7 +192,7 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
 }
 
 /// The entries of the queue, in order: the keys of releases and of questions.
-fn queued(core: &super::core::Core) -> Vec<String> {
+fn queued(core: &Core) -> Vec<String> {
     let shown = |origin: &Origin| match origin {
         Origin::Reap(reap) => format!("release {}", reap.names().main()),
         Origin::Lock(id, _) => format!("ask for {}", id.main),
@@ -314,7 +314,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
     assert!(readiness.try_recv().is_err());
 }
 
-fn end(core: &super::core::Core) {
+fn end(core: &Core) {
     core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 

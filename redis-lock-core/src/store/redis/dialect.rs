@@ -12,14 +12,23 @@ pub(super) enum Dialect {
     /// Leases in milliseconds, with a queue and fencing numbers: Redis from 2.6.12 on.
     #[default]
     Millis,
+    /// The same, and of a value that is not ours only the beginning is read, however long it is: Redis
+    /// from 2.8 on, where `PTTL` tells an empty value from none.
+    Ranges,
     /// Leases in whole seconds, no queue and no fencing numbers: Redis from 2.2 on.
     Seconds,
 }
 
-/// Commands that change nothing. A server that knows all of them has [`Dialect::Millis`].
-pub(super) const PROBES: [&[&str]; 6] = [
-    &["TIME"],
+/// The most bytes of a value that are read: more than a token of ours has, and enough to tell values of
+/// other programs apart.
+pub(super) const MOST_READ: usize = 4096;
+
+/// Commands that change nothing. A server that knows all of them has [`Dialect::Ranges`], and one that
+/// knows all but the first has [`Dialect::Millis`].
+pub(super) const PROBES: [&[&str]; 7] = [
+    &["GETRANGE", "~", "0", "0"],
     &["PTTL", "~"],
+    &["TIME"],
     &["PEXPIRE", "~", "1"],
     &["SET", "~", "-", "XX", "PX", "1"],
     &["ZRANGE", "~", "0", "0"],
@@ -37,13 +46,27 @@ impl Dialect {
                     || detail.contains("syntax error")
             })
         };
-        if answers.iter().any(lacks) { Self::Seconds } else { Self::Millis }
+        match answers {
+            [_, rest @ ..] if rest.iter().any(lacks) => Self::Seconds,
+            [range, ttl, ..] if lacks(range) || *ttl == Value::Int(-1) => Self::Millis,
+            _ => Self::Ranges,
+        }
+    }
+
+    /// The command that reads a value, or enough of it.
+    pub(super) fn value(self, key: &str) -> Cmd {
+        let mut cmd = redis::cmd(if self == Self::Ranges { "GETRANGE" } else { "GET" });
+        cmd.arg(key);
+        if self == Self::Ranges {
+            cmd.arg(0).arg(MOST_READ);
+        }
+        cmd
     }
 
     /// The command that asks for the rest of a key's ttl.
     pub(super) fn left(self, key: &str) -> Cmd {
         let mut cmd = redis::cmd(match self {
-            Self::Millis => "PTTL",
+            Self::Millis | Self::Ranges => "PTTL",
             Self::Seconds => "TTL",
         });
         cmd.arg(key);
@@ -53,7 +76,7 @@ impl Dialect {
     /// Reads its answer; `None` when the key has no ttl. Whole seconds may have been rounded up.
     pub(super) fn read_left(self, answer: i64) -> Option<Duration> {
         edge::left(match self {
-            Self::Millis => answer,
+            Self::Millis | Self::Ranges => answer,
             Self::Seconds if answer < 0 => answer,
             Self::Seconds => answer.saturating_sub(1).max(0).saturating_mul(1_000),
         })
@@ -65,7 +88,7 @@ impl Dialect {
         let mut cmd = Cmd::with_capacity(5, 64 + key.len() + value.len());
         match (self, time) {
             (_, None) => cmd.arg("SET").arg(key).arg(value),
-            (Self::Millis, Some(time)) => {
+            (Self::Millis | Self::Ranges, Some(time)) => {
                 cmd.arg("SET").arg(key).arg(value).arg("PX").arg(millis(time))
             }
             (Self::Seconds, Some(time)) => cmd.arg("SETEX").arg(key).arg(seconds(time)).arg(value),
@@ -77,7 +100,7 @@ impl Dialect {
     pub(super) fn expire(self, key: &str, time: Duration) -> Cmd {
         let mut cmd = Cmd::with_capacity(3, 48 + key.len());
         match self {
-            Self::Millis => cmd.arg("PEXPIRE").arg(key).arg(millis(time)),
+            Self::Millis | Self::Ranges => cmd.arg("PEXPIRE").arg(key).arg(millis(time)),
             Self::Seconds => cmd.arg("EXPIRE").arg(key).arg(seconds(time)),
         };
         cmd
@@ -105,6 +128,23 @@ mod tests {
             _ => String::new(),
         };
         cmd.args_iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_a_server_answers_shows_its_dialect() {
+        let error = |line: &str| redis::parse_redis_value(line.as_bytes()).unwrap();
+        let unknown = || error("-ERR unknown command 'GETRANGE'\r\n");
+        let answers = |range, ttl, rest| {
+            let known = [(); 4].map(|()| Value::Int(0));
+            Dialect::of(&[[range, ttl, rest].as_slice(), &known].concat())
+        };
+        let (none, ok) = (|| Value::Int(-2), || Value::Okay);
+        assert_eq!(answers(ok(), none(), ok()), Dialect::Ranges);
+        assert_eq!(answers(ok(), error("-MOVED 1 a:1\r\n"), ok()), Dialect::Ranges);
+        assert_eq!(answers(ok(), Value::Int(-1), ok()), Dialect::Millis);
+        assert_eq!(answers(unknown(), none(), ok()), Dialect::Millis);
+        assert_eq!(answers(error("-NOPERM no\r\n"), none(), ok()), Dialect::Millis);
+        assert_eq!(answers(ok(), none(), unknown()), Dialect::Seconds);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Transactions {
             return direct.send(command, channel);
         }
         let channel = Channel::listened_at(channel);
-        let setting = Setting { pool: Arc::clone(&self.pool), dialect: Dialect::Millis, channel };
+        let setting = Setting { pool: Arc::clone(&self.pool), dialect: Dialect::Ranges, channel };
         self.runtime.block_on(run(&setting, command))
     }
 }

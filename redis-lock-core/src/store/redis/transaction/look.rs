@@ -9,14 +9,12 @@ use crate::domain::mark::Mark;
 use crate::domain::status::LockKind;
 use crate::domain::token::cut;
 use crate::store::memory::fences::Last;
+use crate::store::redis::dialect::MOST_READ;
 use crate::store::redis::edge;
 use crate::store::{Answer, MOST_SHOWN, ServerView};
 
 /// The most bytes of another program's value that are shown.
 const MOST_BYTES: usize = 200;
-
-/// The most bytes of a value that go into its digest.
-const MOST_NAMING: usize = 4096;
 
 /// A lock whose key has a string, or does not exist.
 pub(super) fn seen(snapshot: &Snapshot) -> Answer {
@@ -63,6 +61,6 @@ pub(super) fn shown(value: &str) -> &str {
 
 /// Identifies the value of another program, as `digest.lua` does for text.
 pub(super) fn digest(value: &str) -> String {
-    let named = format!("{} {}", cut(value, MOST_NAMING), value.len());
+    let named = format!("{} {}", cut(value, MOST_READ), value.len());
     Script::new(&named).get_hash().to_owned()
 }

@@ -61,7 +61,7 @@ pub(super) enum Decision {
 impl ReadPlan {
     pub(super) fn of(command: &Command, terms: &DecisionTerms) -> Self {
         let names = &command.names;
-        let has_queue = terms.dialect == Dialect::Millis;
+        let has_queue = terms.dialect != Dialect::Seconds;
         let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
         let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {

@@ -43,7 +43,7 @@ impl Scene {
         let client = redis::Client::open(proxy.url()).unwrap();
         let setting = Setting {
             pool: runtime.block_on(async { Pool::new(client, &Terms::new("lock", "m", TTL)) }),
-            dialect: Dialect::Millis,
+            dialect: Dialect::Ranges,
             channel: Channel::listened_at("lock:~m:x"),
         };
         Self { server, proxy, runtime, setting }
@@ -190,6 +190,28 @@ fn a_long_value_of_another_program_is_ended_by_force() {
         assert_eq!(scene.run(force), Answer::Done);
         assert_eq!(scene.stands(), None);
     }
+}
+
+#[test]
+fn of_a_value_of_another_program_only_the_beginning_is_read() {
+    let scene = Scene::on(ServerBinary::any());
+    scene.set(&vec![b'x'; 70 << 20], TTL);
+    let sent = || -> u64 {
+        let info: String = scene.server.run("INFO stats");
+        let field = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        field.unwrap().trim().parse().unwrap()
+    };
+    let before = sent();
+    let queue = || Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+    assert!(matches!(scene.run(Verb::Acquire(queue())), Answer::Busy(_)));
+    assert!(matches!(scene.run(Verb::Check { token: direct::token(2) }), Answer::Gone { .. }));
+    let Answer::Seen(seen) = scene.run(Verb::Look) else { panic!("a look shows something") };
+    assert!(sent() - before < 200_000, "{}", sent() - before);
+    let force = Verb::Force { tokens: Vec::new(), foreign: seen.foreign, because: "".into() };
+    assert_eq!(scene.run(force), Answer::Done);
+    assert_eq!(scene.stands(), None);
+    scene.set(b"", TTL);
+    assert!(matches!(scene.run(Verb::Acquire(queue())), Answer::Busy(_)), "it is empty, and there");
 }
 
 #[test]

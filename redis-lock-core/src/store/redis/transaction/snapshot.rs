@@ -65,7 +65,7 @@ impl ReadScope {
         tombstones: &[Arc<str>],
         dialect: Dialect,
     ) -> Vec<Cmd> {
-        let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
+        let mut reads = vec![dialect.value(names.main()), dialect.left(names.main())];
         if self.queue {
             let mut queue = cmd("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");

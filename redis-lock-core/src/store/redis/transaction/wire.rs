@@ -92,7 +92,7 @@ impl TransactionWire {
 
     fn goes_on_link(&self, command: &Command) -> bool {
         match &command.verb {
-            Verb::Take { .. } => self.setting.dialect == Dialect::Millis,
+            Verb::Take { .. } => self.setting.dialect != Dialect::Seconds,
             Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
                 self.has_native_delete
             }
