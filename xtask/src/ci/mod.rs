@@ -1,3 +1,4 @@
+mod aborts;
 mod beside;
 mod compilers;
 mod deny;
@@ -43,7 +44,8 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 7] = [
+const LONG_STEPS: [(&str, Work); 8] = [
+    ("aborts", aborts::check),
     ("frameworks", frameworks),
     ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),
