@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             ));
         }
         let Some(place) = UNITS.iter().position(|(name, _)| *name == unit) else {
-            return Err(unknown_unit(text, number, unit));
+            return Err(unknown_unit(text, unit));
         };
         if place < next_unit {
             return Err(format!(
@@ -69,23 +69,47 @@ fn not_a_duration(text: &str) -> String {
     format!("`{text}` is not a duration; {FORMS}")
 }
 
-fn unknown_unit(text: &str, number: &str, unit: &str) -> String {
+fn unknown_unit(text: &str, unit: &str) -> String {
     let word = unit.trim();
-    let meant = match word.to_lowercase().as_str() {
-        "s" | "sec" | "secs" | "second" | "seconds" => "s",
-        "m" | "min" | "mins" | "minute" | "minutes" => "m",
-        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
-        "d" | "day" | "days" => "d",
-        "ms" | "msec" | "msecs" | "milli" | "millis" | "millisecond" | "milliseconds" => "ms",
-        "us" | "µs" | "ns" => {
-            return format!(
-                "`{text}` is not a duration: `{word}` is finer than a lock can tell apart; the \
-                 smallest unit is `ms`"
-            );
+    if ["us", "µs", "ns"].contains(&word) {
+        return format!(
+            "`{text}` is not a duration: `{word}` is finer than a lock can tell apart; the \
+             smallest unit is `ms`"
+        );
+    }
+    match meant(text) {
+        Some(meant) if meant_unit(word) == Some(word) => {
+            format!("`{text}` is not a duration; write `\"{meant}\"`, without spaces")
         }
-        _ => return not_a_duration(text),
-    };
-    format!("`{text}` is not a duration: `{unit}` is not a unit; write `\"{number}{meant}\"`")
+        Some(meant) => {
+            format!("`{text}` is not a duration: `{unit}` is not a unit; write `\"{meant}\"`")
+        }
+        None => not_a_duration(text),
+    }
+}
+
+/// The same time as it is read, where each unit in it is known by another name.
+fn meant(text: &str) -> Option<String> {
+    let (mut rest, mut meant) = (text, String::new());
+    while !rest.is_empty() {
+        let (number, after) = split_at_first(rest, |c| !c.is_ascii_digit());
+        let (unit, after) = split_at_first(after, |c| c.is_ascii_digit());
+        meant.push_str(number);
+        meant.push_str(meant_unit(unit.trim())?);
+        rest = after;
+    }
+    Some(meant)
+}
+
+fn meant_unit(word: &str) -> Option<&'static str> {
+    match word.to_lowercase().as_str() {
+        "s" | "sec" | "secs" | "second" | "seconds" => Some("s"),
+        "m" | "min" | "mins" | "minute" | "minutes" => Some("m"),
+        "h" | "hr" | "hrs" | "hour" | "hours" => Some("h"),
+        "d" | "day" | "days" => Some("d"),
+        "ms" | "msec" | "msecs" | "milli" | "millis" | "millisecond" | "milliseconds" => Some("ms"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +143,9 @@ mod tests {
             ("s", "is not a duration"),
             ("30sec", "write `\"30s\"`"),
             ("5 min", "write `\"5m\"`"),
+            ("1m 30s", "write `\"1m30s\"`, without spaces"),
+            ("1 min 30 secs", "write `\"1m30s\"`"),
+            ("1m 30x", "is not a duration; write e.g."),
             ("5S", "write `\"5s\"`"),
             ("10us", "the smallest unit is `ms`"),
             ("1.5s", "use a smaller unit"),
