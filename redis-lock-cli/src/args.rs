@@ -27,6 +27,7 @@ EXIT STATUS
   1    `show` and `release`: not held, or not by this token; `release`: you answered no; `check`:
        there are warnings
   64   usage error
+  65   another program has written the key, without a ttl or as no lock; `release` can end it
   69   the server can't be reached, or refuses
   74   reading or writing failed
   75   `run` and `acquire`: another holder has the lock, and the wait is over (-E sets another code)

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::{fmt, io};
 
-use redis_lock_core::LockError;
+use redis_lock_core::{BackendErrorKind, LockError};
 
 /// An exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ impl Code {
     pub(crate) const NO: Self = Self(1);
     /// `EX_USAGE`.
     pub(crate) const USAGE: Self = Self(64);
+    /// `EX_DATAERR`: a value of another program stands at the key, and may stay for ever.
+    pub(crate) const FOREIGN: Self = Self(65);
     /// `EX_UNAVAILABLE`: the server can't be reached, or refuses.
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// `EX_IOERR`.
@@ -76,6 +78,11 @@ impl Failure {
                 | LockError::InvalidConfig { .. }
                 | LockError::InvalidKey { .. },
             ) => Code::CONFIG,
+            Self::Lock(LockError::Backend { source, .. })
+                if source.kind() == BackendErrorKind::Foreign =>
+            {
+                Code::FOREIGN
+            }
             Self::Lock(_) => Code::UNAVAILABLE,
             // The reader of the output has closed the pipe, which is no failure.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
@@ -106,6 +113,7 @@ impl Failure {
             Code::LOST => "lost",
             Code::CONFIG => "config",
             Code::USAGE => "usage",
+            Code::FOREIGN => "foreign",
             Code::UNAVAILABLE => "unavailable",
             Code::NOT_FOUND | Code::NOT_EXECUTABLE => "command",
             _ => "io",

@@ -43,6 +43,19 @@ fn the_lock_is_held_and_renewed_while_the_command_runs() {
 }
 
 #[test]
+fn a_key_that_another_program_keeps_for_ever_is_65() {
+    let server = Server::start();
+    server.run::<()>("SET lock:job theirs");
+    let kept = run(&server, &["run", "job", "--wait", "1s", "--json", "--", "echo", "ran"]);
+    assert_eq!((code(&kept), kept.stdout.len()), (65, 0));
+    let told = &objects(&kept.stderr)[0];
+    assert_eq!(told["error"], "foreign");
+    assert!(told.to_string().contains("redis-lock release"), "{told}");
+    assert_eq!(code(&run(&server, &["release", "job", "--reason", "old", "--yes"])), 0);
+    assert_eq!(code(&run(&server, &["run", "job", "--", "true"])), 0);
+}
+
+#[test]
 fn busy_is_75() {
     let server = Server::start();
     let guard = locks(&server).mutex("job").blocking_acquire().unwrap();

@@ -263,8 +263,9 @@ fn string(value: Option<&Value>) -> Option<String> {
 pub(super) fn orphan(value: Option<&str>) -> Fault {
     let value = harmless(value.unwrap_or_default(), 80);
     let what = format!(
-        "another program has set its key to `{value}` without a ttl, so it may stay for ever; delete it, \
-         use another key or namespace, or give it a ttl with `repair_orphan`"
+        "another program has set its key to `{value}` without a ttl, so it may stay for ever; end it by \
+         `force_release` (in a shell: redis-lock release), give it a ttl by `repair_orphan`, or use \
+         another key or namespace"
     );
     Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
 }
