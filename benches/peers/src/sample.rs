@@ -40,6 +40,8 @@ impl Unit {
             Self::Share => format!("{} %", digits(value * 100.0)),
             Self::Bytes if value.abs() < 1e6 => format!("{} KB", digits(value / 1e3)),
             Self::Bytes => format!("{} MB", digits(value / 1e6)),
+            // The least served got nothing.
+            Self::Times if value.is_infinite() => "∞ x".into(),
             Self::Times => format!("{} x", digits(value)),
         }
     }
