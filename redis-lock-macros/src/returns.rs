@@ -142,8 +142,8 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
     })
 }
 
-/// Whether dropping a value of this type does nothing. A type of somebody's own that is called `u64`
-/// is dropped a little later among the arguments, and nothing else.
+/// Whether dropping a value of this type does nothing. A user's type that is called `u64` is dropped a
+/// little later among the arguments, and nothing else.
 pub(crate) fn is_never_dropped(ty: &Type) -> bool {
     const PRIMITIVES: [&str; 16] = [
         "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16",

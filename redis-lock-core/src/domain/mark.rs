@@ -9,7 +9,7 @@ use crate::domain::env;
 /// The prefix of marks. Nothing that is done to a token is done to a value that begins so.
 const PREFIX: &str = "rl1=";
 
-/// Why a lock is not free although nobody holds it.
+/// Why a lock is not free although it has no holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MarkKind {
     /// What it was held for was done, which stays known for a period.

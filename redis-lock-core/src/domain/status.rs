@@ -32,7 +32,7 @@ pub struct Status {
     pub kind: LockKind,
     /// Its holders: none when it is free, one for a mutex or a writer, several for readers and permits.
     pub holders: Vec<Holder>,
-    /// What was [done once](crate::Request::once) under it, while that stays known: nobody holds it then.
+    /// What was [done once](crate::Request::once) under it, while that stays known: it has no holder then.
     pub done: Option<Done>,
     /// Until when [`min_hold`](crate::Request::min_hold) keeps it for a holder that has given it back.
     pub kept_until: Option<SystemTime>,

@@ -51,7 +51,7 @@ fn server_and_impatient_locks() -> (Server, Locks) {
     (server, locks)
 }
 
-/// A runtime whose tasks run only while somebody blocks on it.
+/// A runtime whose tasks run only while a thread blocks on it.
 pub(super) fn current_thread() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }

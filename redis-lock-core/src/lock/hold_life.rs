@@ -1,6 +1,6 @@
 //! Whether a hold is held, and until when, in one word.
 //!
-//! Its guard, the engine and whoever joined it look at a hold several times for each lock. A word that is
+//! Its guard, the engine and the guards that joined it look at a hold several times for each lock. A word that is
 //! compared and exchanged costs a fraction of a mutex. No thread that is missing in a forked child can
 //! keep it locked there.
 

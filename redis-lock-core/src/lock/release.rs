@@ -111,8 +111,8 @@ impl<W> Machine<W> {
         out.later.push(Later::Grant(waiter.handle, next));
     }
 
-    /// Gives up the hold without releasing it. Its token is for whoever adopts it, and says what of
-    /// its commands may still be executed.
+    /// Gives up the hold without releasing it. Its token is for the adopter, and says what of its
+    /// commands may still be executed.
     pub(crate) fn detach(
         &mut self,
         hold: &Arc<Hold>,

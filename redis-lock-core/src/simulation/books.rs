@@ -57,7 +57,7 @@ pub(super) enum Ended {
     Failed(LockError),
 }
 
-/// A guard that somebody has.
+/// A guard of a client.
 #[derive(Debug)]
 pub(super) struct HoldNote {
     pub(super) process: usize,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use super::{Readiness, SharedNews, TaskWaker, Watcher};
 use crate::domain::error::Fault;
 
-/// Where a new connection is left for whoever reads, and how to watch it.
+/// Where a new connection is left for the reader, and how to watch it.
 pub(crate) struct LinkSlot<T> {
     state: Mutex<SlotState<T>>,
     news: SharedNews,
@@ -49,7 +49,7 @@ impl<T> LinkSlot<T> {
         self.state().watcher.clone()
     }
 
-    /// Nobody watches a connection that is closed.
+    /// A connection that is closed is not watched.
     pub(crate) fn forget(&self) {
         self.state().watcher = None;
     }

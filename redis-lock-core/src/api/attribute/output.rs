@@ -78,7 +78,7 @@ pub struct FutureOutput<R>(AnyOutput<R>);
 #[derive(Debug)]
 pub struct AnyOutput<R>(PhantomData<fn() -> R>);
 
-/// A future in a box, or a value with one inside: nobody runs it yet.
+/// A future in a box, or a value with one inside, which does not run yet.
 pub trait HoldsFuture {}
 
 impl<F: Future + ?Sized> HoldsFuture for Box<F> {}

@@ -15,7 +15,7 @@ fn asks(question: &Question) -> bool {
     matches!(&question.command.verb, Verb::Acquire(terms) if terms.ask.is_some())
 }
 
-/// The script by which a demand asks, after it found that somebody has the lock.
+/// The script by which a demand asks, after it found that another holder has the lock.
 fn begin(demand: Demand) -> (Bench, Question) {
     let mut bench = Bench::new();
     bench.ask(1, demand);

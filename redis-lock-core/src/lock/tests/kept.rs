@@ -1,4 +1,4 @@
-//! A lease that stays here for a while although nobody is inside.
+//! A lease that stays here for a while although no body runs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What can go wrong while a lease stays here and nobody is inside.
+//! What can go wrong while a lease stays here and no body runs.
 
 use super::asking::answers_of_holder;
 use super::kept::{kept, lingering};

@@ -182,7 +182,7 @@ impl Bench {
         self.granted().1
     }
 
-    /// Somebody else has the lock, as `answer` says; the first waiter has asked for a place.
+    /// Another holder has the lock, as `answer` says; the first waiter has asked for a place.
     fn contend(&mut self, id: u64, demand: Demand, answer: Outcome) {
         self.ask(id, demand);
         let take = self.asked();
@@ -269,7 +269,7 @@ impl Parted {
         self.command(now).verb
     }
 
-    /// Whether it tells the server that somebody is likely to wait.
+    /// Whether it tells the server that a client is likely to wait.
     fn says_waited_for(&self) -> bool {
         matches!(self.verb(Moment::START), Verb::Release { waited_for: true, .. })
     }
@@ -347,7 +347,7 @@ fn busy_unknown() -> Outcome {
     Outcome::Answered(Answer::Busy(Blocker::unknown()))
 }
 
-/// Somebody else has it, and we have a place in the queue.
+/// Another holder has it, and we have a place in the queue.
 fn busy_with(ttl: Option<Duration>) -> Outcome {
     let value = Some(Token::fresh("other", "them").wire().to_string());
     Outcome::Answered(Answer::Busy(Blocker { value, ttl, queued: true, ..Blocker::unknown() }))

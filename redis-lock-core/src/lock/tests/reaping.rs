@@ -12,7 +12,7 @@ fn awaited() -> (Box<Reap>, Confirmed, Moment) {
     (bench.released().take(), confirmed, bench.moment())
 }
 
-/// The same when nobody waits for it any more.
+/// The same when no caller waits for it any more.
 fn unawaited() -> (Box<Reap>, Moment) {
     let (mut reap, _, now) = awaited();
     reap.overdue();

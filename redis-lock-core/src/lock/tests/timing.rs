@@ -39,7 +39,7 @@ fn pauses_of(rank: Rank, blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u
     })
 }
 
-/// Somebody else holds the lock for so many milliseconds.
+/// Another holder has the lock for so many milliseconds.
 fn holder(ttl: Option<u64>) -> Blocker {
     let value = Some(Token::fresh("0123456789ab", "").wire().to_string());
     Blocker { value, ttl: ttl.map(millis), queued: true, ..Blocker::unknown() }

@@ -1,4 +1,4 @@
-//! Waiting for somebody else.
+//! Waiting for another holder.
 
 use super::*;
 

@@ -9,8 +9,8 @@ use crate::simulation::server::TokenNote;
 use crate::store::{Command, Verb};
 
 impl World {
-    /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
-    /// sent the release of what it had.
+    /// What is asked for a mutex is sent in the order in which it was asked: a client that asks
+    /// anew has sent the release of what it had.
     pub(super) fn check_order(
         &mut self,
         (index, seq): (usize, u64),

@@ -1,6 +1,6 @@
 //! How soon a waiter asks, where the network is calm: at once when a message names it, and every now
 //! and then where no message comes, or where a lost one could cost it its turn. A waiter looks by itself after a second anyway, so that what breaks
-//! one of these delays somebody and shows nowhere else.
+//! one of these delays a waiter and shows nowhere else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl HistoryPlan {
     }
 
     /// Nothing goes wrong, but that messages from some nodes don't come for a while. Leases are long,
-    /// so that nobody looks because one ends.
+    /// so that no waiter looks because one ends.
     pub(super) fn lack_messages(&mut self, count: usize) {
         let random = &mut Random::new(random::hash([self.seed, OF_DEAFNESS, 0, 0]));
         self.troubles.clear();

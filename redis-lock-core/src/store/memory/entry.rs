@@ -131,7 +131,7 @@ impl Entry {
         }
     }
 
-    /// Lets a token have the lock, whoever waits for it.
+    /// Lets a token have the lock, without a look at the queue.
     pub(super) fn put_unmarked(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
         self.add(token, kind, end, false);
     }
@@ -187,7 +187,7 @@ impl Entry {
         }
     }
 
-    /// Marks the holder of a mutex, so that it learns that somebody waits.
+    /// Marks the holder of a mutex, so that it learns that a client waits.
     pub(super) fn mark(&mut self) {
         if self.holders.first().is_some_and(|holder| holder.kind.is_value()) {
             self.holders.note_waiter();

@@ -65,7 +65,7 @@ fn queue(token: &str) -> Verb {
     Verb::Acquire(Acquire { queue: Some(SECOND), ..acquire(token) })
 }
 
-/// An acquisition that does not wait, but asks for the lease if nobody uses it.
+/// An acquisition that does not wait, but asks for the lease if it is idle.
 fn ask(token: &str) -> Verb {
     Verb::Acquire(Acquire { ask: Some(SECOND), ..acquire(token) })
 }

@@ -106,7 +106,7 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
     }
 }
 
-/// Tells of what fewer nodes have granted in time: whoever waits for it asks them all, and gives it back.
+/// Tells of what fewer nodes have granted in time: the waiter asks them all, and gives it back.
 fn tell_due(grants: &mut HashMap<String, GrantsSeen>, hints: &Hints) {
     let now = Instant::now();
     grants.retain(|token, granted| {

@@ -242,7 +242,7 @@ fn what_scripts_tell_beside_the_answer_is_noticed() {
     assert_eq!(other_limit(&array([int(-2), Value::Nil, int(3)])), None);
 }
 
-/// The reply of `look.lua`, with nobody in the queue.
+/// The reply of `look.lua`, with an empty queue.
 fn looked(kind: Value, holders: Value, fence: &str, limit: i64) -> ServerView {
     let nothing = || array([]);
     let (none, fence, limit) = (|| Value::Int(0), text(fence), Value::Int(limit));

@@ -1,7 +1,7 @@
 //! Commands for a node that refuses several keys at once.
 //!
 //! While a slot is half moved, a node serves scripts whose keys are all there, and scripts with one
-//! key. So whoever holds a lock that several can hold keeps and frees it by the key of the lock alone.
+//! key. So a holder of a shared lock keeps and frees it by the key of the lock alone.
 
 use redis::{Cmd, Value};
 

@@ -67,8 +67,8 @@ struct IdleConnection {
     is_used: bool,
 }
 
-/// A connection for one transaction. It is closed unless it is given back: nobody knows what a
-/// transaction has left on it that was dropped halfway.
+/// A connection for one transaction. It is closed unless it is given back: it is unknown what a
+/// transaction that was dropped halfway has left on it.
 pub(super) struct Leased<'a> {
     pool: &'a Arc<Pool>,
     connection: MultiplexedConnection,
@@ -220,7 +220,7 @@ impl Leased<'_> {
 }
 
 impl Drop for Leased<'_> {
-    /// Whether it was given back or is closed, whoever waits for a connection looks again.
+    /// Whether it was given back or is closed, all that wait for a connection look again.
     fn drop(&mut self) {
         self.pool.news.notify_waiters();
     }

@@ -8,7 +8,7 @@ use super::pool::{Lane, Leased, Pool, lost};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 
-/// Changes a key while it is watched. `key` is nobody's.
+/// Changes a key while it is watched. `key` belongs to no lock.
 pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> Result<(), Fault> {
     let (watching, changing) = tokio::join!(pool.lease(Lane::Others), pool.lease(Lane::Others));
     let (mut watching, mut changing) = (watching?, changing?);

@@ -89,13 +89,13 @@ impl Scene {
         self.ask(verb)
     }
 
-    /// Somebody who reads.
+    /// A reader.
     fn readiness(&self) -> Box<dyn Readiness> {
         let _entered = self.runtime.enter();
         (self.watcher)().unwrap()
     }
 
-    /// Whether somebody who reads is told that there is something to read, which is read then.
+    /// Whether a reader is told that there is something to read, which is read then.
     fn has_news(&mut self, readiness: &dyn Readiness, wakes: &Arc<WakeLog>) -> bool {
         self.run_task(1);
         let _entered = self.runtime.enter();

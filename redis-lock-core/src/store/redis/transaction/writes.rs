@@ -39,7 +39,7 @@ pub(super) struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    /// The commands, and the message to a holder that somebody waits for.
+    /// The commands, and the message to a holder that a client waits for.
     pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Message>) {
         let mut out = Vec::new();
         self.queue(&mut out);
@@ -72,7 +72,7 @@ impl Writes<'_> {
         }
     }
 
-    /// The holder is the same. Its lease may have another end, or somebody waits for it now.
+    /// The holder is the same. Its lease may have another end, or a client waits for it now.
     fn same_holder(
         &self,
         before: &StoredHolder,
@@ -110,7 +110,7 @@ impl Writes<'_> {
         heard.any(|waiter| self.is_new(waiter))
     }
 
-    /// The message to the holder that somebody waits.
+    /// The message to the holder that a client waits.
     fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
         waiting_message(self.names, &holder.token)
     }
@@ -191,18 +191,18 @@ impl Writes<'_> {
     }
 }
 
-/// The message to a holder that somebody waits.
+/// The message to a holder that a client waits.
 fn waiting_message(names: &Names, holder: &str) -> Option<Message> {
     let channel = names.channel(crate::Token::from_wire(holder).manager()?);
     Some(Message { channel, text: format!("w {}", names.main()) })
 }
 
-/// Whether a holder may keep the lease while nobody is inside.
+/// Whether a holder may keep the lease while no body runs.
 fn may_be_idle(value: &str) -> bool {
     crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
-/// The value of a holder, which has a mark when somebody waits.
+/// The value of a holder, which has a mark when a client waits.
 pub(super) fn value_of(holder: &StoredHolder) -> String {
     let mut value = holder.token.to_string();
     if holder.is_waited_for() {

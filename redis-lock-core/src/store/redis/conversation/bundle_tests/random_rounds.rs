@@ -23,7 +23,7 @@ const OTHERS: usize = 1_000;
 enum Elsewhere {
     /// Another process asks for the lock, and queues when it is busy.
     Waits,
-    /// Whoever of the other processes came first gives it back.
+    /// The first of the other processes gives it back.
     Releases,
     Deleted,
     OfAnotherType,
@@ -62,7 +62,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
 #[derive(Default)]
 struct Tokens {
     made: usize,
-    /// The last of them that was asked for in an earlier round: whoever has no answer yet renews nothing.
+    /// The last of them that was asked for in an earlier round: a process without an answer renews nothing.
     answered: usize,
     at: BTreeMap<usize, usize>,
     /// Those of others, in the order of their arrival.
