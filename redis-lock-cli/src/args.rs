@@ -62,6 +62,8 @@ EXAMPLES
       redis-lock run nightly --wait none --min-hold 10m -- /usr/local/bin/nightly
   The same from cron, which mails nothing where another machine has the lock:
       redis-lock run nightly -n -q -E 0 --min-hold 10m -- /usr/local/bin/nightly
+  One machine of many runs the job; if it fails, the next one tries:
+      redis-lock run \"nightly:$(date +%F)\" --once 24h -- /usr/local/bin/nightly
   At most three downloads at a time, on all machines:
       redis-lock run download --permits 3 -- curl -O https://example.com/large
   The key that #[redis_lock(key = \"user:{name}\")] makes of a name:
@@ -127,6 +129,8 @@ JSON
   holders  token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
            (null: it never expires), fence (null: it asked for none), idle (whether it only keeps
            the lock for its next call; null: only its own process knows), idle_since
+  done     what `run --once` has done, while that stays known: by, at, until; else null
+  kept_until  until when --min-hold keeps it, after its release; else null
   waiters  in the order in which they came: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
            are used; without them there are mutexes only), topology (single, sentinel or cluster),
@@ -203,7 +207,7 @@ pub(crate) struct Getting {
     /// Exit with this code when another holder has the lock
     #[arg(long, short = 'E', default_value_t = 75, value_name = "CODE")]
     pub(crate) conflict_exit_code: u8,
-    /// Say nothing when another holder has the lock
+    /// Say nothing when another holder has the lock, or the command was done already
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -313,6 +317,13 @@ pub(crate) struct Run {
     /// Keep the lock at least this long, also when the command ends earlier
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) min_hold: Option<Duration>,
+    /// Remember that the command exited with 0, for this long since it got the lock: where `run --once`
+    /// finds that, it does not run the command
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", conflicts_with_all = ["read", "permits"])]
+    pub(crate) once: Option<Duration>,
+    /// Exit with this code when the command was done already
+    #[arg(long, default_value_t = 0, value_name = "CODE", requires = "once")]
+    pub(crate) done_exit_code: u8,
     /// Stop the command when it has had the lock this long; 24 hours when not given
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) max_hold: Option<Duration>,

@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
     Usage(String),
-    /// Another holder has the lock.
+    /// Another holder has the lock, or has done what was to be done.
     Busy {
         error: LockError,
         code: u8,
@@ -108,6 +108,7 @@ impl Failure {
     /// One word for it, for programs.
     pub(crate) fn word(&self) -> &'static str {
         match self.code() {
+            _ if matches!(self, Self::Busy { error: LockError::Done { .. }, .. }) => "done",
             _ if matches!(self, Self::Busy { .. }) => "busy",
             Code::BUSY => "busy",
             Code::LOST => "lost",

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use redis_lock_core::{Guard, Idle, LockKind, Status};
+use redis_lock_core::{Done, Guard, Idle, LockKind, Status};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -42,6 +42,8 @@ pub(crate) fn status(status: &Status) -> Value {
         "limit": limit,
         "held": status.is_held(),
         "holders": holders.collect::<Vec<_>>(),
+        "done": status.done.as_ref().map(done),
+        "kept_until": status.kept_until.map(rfc3339),
         "waiters": waiters.collect::<Vec<_>>(),
         "server": {
             "version": status.server.version,
@@ -52,6 +54,10 @@ pub(crate) fn status(status: &Status) -> Value {
             "nodes": nodes.collect::<Vec<_>>(),
         },
     })
+}
+
+fn done(done: &Done) -> Value {
+    json!({ "by": done.by, "at": rfc3339(done.at), "until": rfc3339(done.until) })
 }
 
 /// Whether the lease is idle; `None` when only the holder knows.

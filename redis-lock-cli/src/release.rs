@@ -50,10 +50,15 @@ async fn given_back(request: Request, token: &Token) -> Result<bool, Failure> {
 
 /// Asks whether to go on. No answer counts as no.
 fn agreed(status: &Status) -> Result<bool, Failure> {
-    if !status.is_held() {
+    if !status.is_held() && status.done.is_none() {
         return Ok(true);
     }
     let mut out = stderr().lock();
+    if let Some(done) = &status.done {
+        let by =
+            done.by.as_deref().map_or_else(String::new, |by| format!(" by {}", table::plain(by)));
+        writeln!(out, "{} was done{by}", table::plain(&status.key))?;
+    }
     for holder in &status.holders {
         let (name, held) = (table::name(holder), table::held_for(holder));
         writeln!(out, "{} is held by {name}, for {held}", table::plain(&status.key))?;

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{IsTerminal, stdout};
+use std::time::SystemTime;
 
 use redis_lock_core::{Holder, Idle, LockKind, Status};
 
@@ -42,14 +43,23 @@ pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
     let first = [plain(&status.key), status.kind.to_string()];
     if status.holders.is_empty() {
         let [key, kind] = first;
-        let holder = if status.kind == LockKind::Foreign { "not a lock" } else { "" };
-        return vec![row([key, kind, String::new(), String::new(), waiters, holder.into()])];
+        let (ttl, holder) = match &status.done {
+            Some(done) => (left(done.until), format!("done by {}", label(done.by.as_deref()))),
+            None if status.kind == LockKind::Foreign => (String::new(), "not a lock".into()),
+            None => (String::new(), String::new()),
+        };
+        return vec![row([key, kind, String::new(), ttl, waiters, holder])];
     }
     let mut lines = Vec::new();
     for (index, holder) in status.holders.iter().enumerate() {
         let [key, kind] = if index == 0 { first.clone() } else { [String::new(), String::new()] };
         let waiters = if index == 0 { waiters.clone() } else { String::new() };
-        let who = name(holder) + if is_idle(holder) { " (idle)" } else { "" };
+        let state = match holder.idle {
+            _ if holder.kept_until.is_some() => " (kept by min_hold)",
+            Idle::Since(_) => " (idle)",
+            _ => "",
+        };
+        let who = name(holder) + state;
         let line = row([key, kind, held_for(holder), ttl(holder), waiters, who]);
         let contended = index == 0 && !status.waiters.is_empty();
         lines.push(if contended { paint(&line, YELLOW, coloured) } else { line });
@@ -61,8 +71,16 @@ pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
 pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
     let mut lines =
         vec![format!("{}  {}", paint(&plain(&status.key), BOLD, coloured), status.kind)];
+    if let Some(done) = &status.done {
+        lines.push(format!("  done by  {}", label(done.by.as_deref())));
+        lines.push(format!("    ago    {}", age(done.at)));
+        lines.push(format!("    for    another {}", left(done.until)));
+    }
     for holder in &status.holders {
         lines.push(format!("  held by  {}", name(holder)));
+        if let Some(until) = holder.kept_until {
+            lines.push(format!("    kept   for another {} by min_hold", left(until)));
+        }
         lines.push(format!("    for    {}", held_for(holder)));
         lines.push(format!("    ttl    {}", ttl(holder)));
         match holder.idle {
@@ -80,7 +98,7 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
         ));
     }
     for waiter in &status.waiters {
-        let label = waiter.label.as_deref().map_or_else(|| "no label".into(), plain);
+        let label = label(waiter.label.as_deref());
         let since = waiter.since.map(age).unwrap_or_default();
         lines.push(format!("  waits    {label}, for {since}"));
     }
@@ -100,8 +118,13 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
     lines
 }
 
-fn is_idle(holder: &Holder) -> bool {
-    matches!(holder.idle, Idle::Since(_))
+/// The time until then, by the clock of this machine.
+fn left(until: SystemTime) -> String {
+    duration::show(until.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn label(label: Option<&str>) -> String {
+    label.map_or_else(|| "no label".into(), plain)
 }
 
 /// Who it is.

@@ -73,6 +73,46 @@ fn busy_is_75() {
 }
 
 #[test]
+fn what_succeeded_once_is_not_run_again() {
+    let server = Server::start();
+    let job = |command: &[&str]| {
+        let mut words = vec!["run", "job", "--once", "1h", "--label", "nightly"];
+        words.extend(command);
+        run(&server, &words)
+    };
+    assert_eq!(code(&job(&["--", "false"])), 1);
+    let killed = job(&["--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(code(&killed), 143);
+    let first = job(&["--", "echo", "ran"]);
+    assert_eq!((code(&first), text(&first.stdout).as_str()), (0, "ran\n"));
+    let again = job(&["--", "echo", "ran"]);
+    assert_eq!((code(&again), again.stdout.len()), (0, 0), "{}", text(&again.stderr));
+    let said = text(&again.stderr);
+    assert!(said.lines().count() == 1 && said.contains("was completed at 20"), "{said}");
+    assert!(said.contains("by nightly"), "{said}");
+    let again = job(&["--done-exit-code", "9", "-q", "--", "echo", "ran"]);
+    assert_eq!((code(&again), again.stdout.len(), again.stderr.len()), (9, 0, 0));
+    let again = job(&["--json", "--", "echo", "ran"]);
+    assert_eq!(objects(&again.stderr)[0]["error"], "done");
+    let shown = run(&server, &["show", "job"]);
+    assert_eq!(code(&shown), 1, "nobody holds it");
+    assert!(text(&shown.stdout).contains("done by  nightly"), "{}", text(&shown.stdout));
+    let listed = text(&run(&server, &["ls"]).stdout);
+    assert!(listed.contains("done by nightly"), "{listed}");
+    let shown = &objects(&run(&server, &["show", "job", "--json"]).stdout)[0];
+    assert_eq!((&shown["held"], &shown["done"]["by"]), (&false.into(), &"nightly".into()));
+    let ended = run(&server, &["release", "job", "--reason", "again", "--yes"]);
+    assert_eq!(code(&ended), 0, "{}", text(&ended.stderr));
+    let kept = run(&server, &["run", "job", "--min-hold", "1h", "--", "true"]);
+    assert_eq!(code(&kept), 0);
+    let listed = text(&run(&server, &["ls"]).stdout);
+    assert!(listed.contains("(kept by min_hold)"), "{listed}");
+    let busy = run(&server, &["run", "job", "-n", "--", "true"]);
+    assert!(text(&busy.stderr).contains("kept until 20"), "{}", text(&busy.stderr));
+    assert_eq!(code(&run(&server, &["run", "j", "--read", "--once", "1h", "--", "true"])), 64);
+}
+
+#[test]
 fn min_hold_keeps_the_lock_after_the_command() {
     let server = Server::start();
     let job = ["run", "job", "--wait", "none", "--min-hold", "20s", "--", "true"];

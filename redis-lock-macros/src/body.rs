@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Path, ReceiverKind, Type};
+use syn::{Expr, Path, ReceiverKind, Type};
 
 use crate::function::{Argument, Function, Shape};
 use crate::key::Key;
-use crate::options::{OnLost, Options, Release};
+use crate::options::{OnLost, Options, Release, Setting};
 use crate::rebind::{self, Kept};
 use crate::tokens::{block, local, located, unraw, words};
 use crate::{companion, request, returns};
@@ -228,11 +228,10 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Marks arguments as used that only the request and `on_busy` use, but for those that are `taken`.
+    /// Marks arguments as used that only the request, `on_busy` and `on_done` use, but for those that are `taken`.
     fn used_around_the_body(&self, taken: &HashSet<String>) -> TokenStream {
         let mut named = request::named(self.options);
-        let busy = self.options.on_busy.as_ref().map(|busy| words(busy.value.to_token_stream()));
-        named.extend(busy.unwrap_or_default().into_keys());
+        named.extend(self.options.answers().flat_map(|it| words(it.to_token_stream()).into_keys()));
         named.retain(|name| !taken.contains(name));
         request::used(&named, self.function)
     }
@@ -295,6 +294,7 @@ impl<'a> Expansion<'a> {
                 options.release.as_ref().is_some_and(|it| it.value == Release::Background),
             ),
             ("answer_busy", options.on_busy.is_some()),
+            ("answer_done", options.on_done.is_some()),
         ];
         let own = own.into_iter().filter(|(_, is_set)| *is_set);
         let own = own.map(|(name, _)| Ident::new(name, Span::call_site()));
@@ -319,7 +319,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Waits for the lock and runs the body, or leaves with the value for a busy lock. When the lock
+    /// Waits for the lock and runs the body, or leaves with the value for a lock that is busy or done. When the lock
     /// fails otherwise, the body is dropped while it waits here.
     ///
     /// The body is an arm and not what follows, because a `let` of the guard is what
@@ -331,21 +331,21 @@ impl<'a> Expansion<'a> {
         let guard = self.guard();
         let needs_guard = self.options.guard.is_some() || self.options.fence.is_some();
         let body = self.with_fence(&block(body).into_token_stream(), &guard);
-        match &self.options.on_busy {
-            None if !asks && !needs_guard => body,
-            None => quote! {
-                match #scope.acquired().await {
-                    #guard => { #body }
-                }
-            },
-            Some(busy) => {
-                let value = &busy.value;
-                quote! {
-                    match #scope.acquired_unless_busy().await {
-                        ::core::option::Option::None => return #value,
-                        ::core::option::Option::Some(#guard) => { #body }
-                    }
-                }
+        let Options { on_busy, on_done, .. } = self.options;
+        let refused = match (on_busy, on_done) {
+            (None, None) if !asks && !needs_guard => return body,
+            (None, None) => return quote!(match #scope.acquired().await { #guard => { #body } }),
+            (Some(Setting { value, .. }), None) | (None, Some(Setting { value, .. })) => {
+                quote!(return #value)
+            }
+            (Some(Setting { value: busy, .. }), Some(Setting { value: done, .. })) => {
+                quote!({ if #scope.is_done() { return #done; } return #busy })
+            }
+        };
+        quote! {
+            match #scope.acquired_unless_refused().await {
+                ::core::option::Option::None => #refused,
+                ::core::option::Option::Some(#guard) => { #body }
             }
         }
     }
@@ -357,14 +357,19 @@ impl<'a> Expansion<'a> {
         let body = self.with_fence(body, &guard);
         let has_handler = self.options.on_error.is_some();
         let output = self.output();
-        let busy = self.options.on_busy.as_ref().map(|busy| {
-            let mut value = busy.value.to_token_stream();
-            if has_handler {
-                value = quote!(::core::result::Result::Ok(#krate::__private_0_1::call::<#output, _>(|| #value)));
-            }
+        let answer = |answer: &Setting<Expr>| match &answer.value {
+            value if has_handler => quote! {
+                ::core::result::Result::Ok(#krate::__private_0_1::call::<#output, _>(|| #value))
+            },
+            value => value.to_token_stream(),
+        };
+        let busy = self.options.on_busy.as_ref().map(answer).map(|value| {
             quote! {
                 ::core::result::Result::Err(#error) if #krate::LockError::is_busy(&#error) => return #value,
             }
+        });
+        let done = self.options.on_done.as_ref().map(answer).map(|value| {
+            quote!(::core::result::Result::Err(#krate::LockError::Done { .. }) => return #value,)
         });
         let failed = if has_handler {
             quote!(::core::result::Result::Err(#error))
@@ -375,6 +380,7 @@ impl<'a> Expansion<'a> {
         quote! {
             match #scope.blocking_acquire(#request) {
                 #busy
+                #done
                 ::core::result::Result::Err(#error) => return #failed,
                 ::core::result::Result::Ok(#guard) => { #body }
             }

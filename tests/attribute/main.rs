@@ -19,6 +19,7 @@ mod handlers;
 mod hygiene;
 mod inline_keys;
 mod keys;
+mod once;
 mod options;
 mod qualifiers;
 mod returns;

@@ -29,8 +29,18 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     if let Some(limit) = task.max_hold {
         request = request.max_hold(limit);
     }
+    if let Some(period) = task.once {
+        request = request.once(period);
+    }
+    let done = |failure| match failure {
+        Failure::Lock(error @ LockError::Done { .. }) => {
+            let (code, quiet) = (task.done_exit_code, task.getting.quiet);
+            Failure::Busy { error, code, quiet }
+        }
+        other => other,
+    };
     let guard = tokio::select! {
-        acquired = getting::get(request, &task.getting) => acquired?,
+        acquired = getting::get(request, &task.getting) => acquired.map_err(done)?,
         signal = signals.next() => return Ok(Code::of_signal(signal.as_raw())),
     };
     if common.json {
@@ -39,7 +49,8 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     }
     let mut child = Child::spawn(&task.command, &guard)?;
     let (code, lost) = supervise(&mut child, &guard, &mut signals, &task).await?;
-    let lost = lost.or(release(guard).await);
+    let succeeds = task.once.is_some() && lost.is_none() && code == Code::OK;
+    let lost = lost.or(release(guard, succeeds).await);
     match lost {
         Some(reason) => {
             let line = if common.json {
@@ -70,9 +81,16 @@ async fn supervise(
     }
 }
 
-/// Gives the lock back. Returns why it was lost, if it was lost before.
-async fn release(guard: Guard) -> Option<LossReason> {
-    match guard.release().await {
+/// Gives the lock back, or says that the command has succeeded. Returns why it was lost, if it was lost
+/// before.
+async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
+    let outcome = if succeeds { guard.complete().await } else { guard.release().await };
+    if let (true, Err(error)) = (succeeds, &outcome) {
+        let line = format!("redis-lock: the command may be run again, {error}");
+        // Where nobody reads it, the command has succeeded nevertheless.
+        let _ = writeln!(stderr(), "{}", table::plain(&line));
+    }
+    match outcome {
         // A lease that ran out only now was good until the command's end.
         Err(LockError::Lost { reason: LossReason::Expired | LossReason::HoldLimit, .. }) => None,
         Err(LockError::Lost { reason, .. }) => Some(reason),

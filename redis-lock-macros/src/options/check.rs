@@ -20,6 +20,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     check_lease(options, mistakes);
     check_times(options, mistakes);
     check_calls(options, mistakes);
+    check_once(options, mistakes);
     if let (Some(prefix), Some(Setting { name, value: key })) = (&options.prefix, &options.key)
         && key.has_plain_keys()
     {
@@ -111,6 +112,43 @@ fn check_calls(options: &Options, mistakes: &mut Mistakes) {
             Some(keys),
             shared,
             "several keys are locked exclusively, all or nothing; other sorts take a single `key`",
+        );
+    }
+}
+
+/// What a success that is remembered does not go with.
+fn check_once(options: &Options, mistakes: &mut Mistakes) {
+    let Options { once, on_done, ttl, kind, key, reentrant, linger, min_hold, .. } = options;
+    if let (Some(done), None, false) = (on_done, once, options.are_defaults) {
+        let message = "`on_done` is for what is done once; say for how long, as `once = \"24h\"`";
+        mistakes.at(&done.name, message);
+    }
+    let Some(once) = once else { return };
+    let period = At::new(once, "once", once.value.written());
+    let mut clash =
+        |other: Option<At>, why| clash(options, mistakes, Some(period.clone()), other, why);
+    let named = |name: &Ident| At {
+        name: name.clone(),
+        value: name.to_token_stream(),
+        shown: name.to_string(),
+    };
+    let never = ttl.as_ref().filter(|ttl| matches!(ttl.value, Lease::Never(_)));
+    clash(never.map(|ttl| named(&ttl.name)), "a lock that never expires can't be done for a while");
+    let only = "only an exclusive lock of one key remembers a success";
+    clash(kind.as_ref().map(|kind| named(&kind.name)), only);
+    let is_several = |key: &&Setting<KeySource>| {
+        matches!(key.value, KeySource::List(_) | KeySource::Iterator(_))
+    };
+    clash(key.as_ref().filter(is_several).map(|key| named(&key.name)), only);
+    let joins = "a call that joins another one does not succeed by itself";
+    clash(reentrant.as_ref().map(|it| named(&it.name)), joins);
+    clash(linger.as_ref().map(|it| named(&it.name)), "its lock is not kept for the next call");
+    if setting_time(min_hold).and_then(Time::known) > once.value.known()
+        && once.value.known().is_some()
+    {
+        clash(
+            min_hold.as_ref().map(|it| named(&it.name)),
+            "the lock is kept for longer than the success is remembered",
         );
     }
 }

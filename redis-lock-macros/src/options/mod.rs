@@ -35,7 +35,9 @@ pub(crate) struct Options {
     pub(crate) renew: Option<Setting<Expr>>,
     pub(crate) max_hold: Option<Setting<Time>>,
     pub(crate) min_hold: Option<Setting<Time>>,
+    pub(crate) once: Option<Setting<Time>>,
     pub(crate) on_busy: Option<Setting<Expr>>,
+    pub(crate) on_done: Option<Setting<Expr>>,
     pub(crate) on_error: Option<Setting<Expr>>,
     pub(crate) on_lost: Option<Setting<OnLost>>,
     pub(crate) release: Option<Setting<Release>>,
@@ -72,15 +74,21 @@ impl Options {
     }
 
     /// Options that are a time, by the methods that they become.
-    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 6] {
+    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 7] {
         [
             ("max_hold", &self.max_hold),
             ("min_hold", &self.min_hold),
+            ("once", &self.once),
             ("repair_orphan", &self.repair_orphan),
             ("linger", &self.linger),
             ("outage", &self.outage),
             ("margin", &self.margin),
         ]
+    }
+
+    /// The values to return where the body does not run.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = &Expr> {
+        [&self.on_busy, &self.on_done].into_iter().flatten().map(|answer| &answer.value)
     }
 
     /// Whether something was written that was or may have been meant as the key.

@@ -34,8 +34,11 @@ impl Entry {
 /// The options by what they are for, as the message on an unknown one lists them.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("what is locked", &["key", "keys", "read", "write", "permits"]),
-    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger", "outage", "margin"]),
-    ("when it fails", &["on_busy", "on_error", "on_lost", "release"]),
+    (
+        "how long",
+        &["ttl", "wait", "renew", "max_hold", "min_hold", "once", "linger", "outage", "margin"],
+    ),
+    ("when it fails", &["on_busy", "on_done", "on_error", "on_lost", "release"]),
     ("in the body", &["fence", "guard"]),
     (
         "which locks",
@@ -44,7 +47,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// All of them, in the order of the documentation.
-pub(super) static OPTIONS: [Entry; 27] = [
+pub(super) static OPTIONS: [Entry; 29] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
@@ -226,6 +229,18 @@ pub(super) static OPTIONS: [Entry; 27] = [
         },
     },
     Entry {
+        name: "once",
+        example: "once = \"24h\"",
+        meant_by: &[(
+            &["period", "every", "runonce", "onceper", "idempotent", "dedupe"],
+            "for how long a success is remembered is `once`",
+        )],
+        read: |options, name, entry, input| {
+            let zero = "a success that is remembered for no time is the default; leave it out";
+            assign(&mut options.once, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
         name: "on_busy",
         example: "on_busy = Ok(None)",
         meant_by: &[(
@@ -247,6 +262,17 @@ pub(super) static OPTIONS: [Entry; 27] = [
         )],
         read: |options, name, entry, input| {
             assign(&mut options.on_busy, name, input, entry.example, expression)
+        },
+    },
+    Entry {
+        name: "on_done",
+        example: "on_done = Ok(None)",
+        meant_by: &[(
+            &["ifdone", "alreadydone"],
+            "what to return when it was done already is `on_done = value`, with `once`",
+        )],
+        read: |options, name, entry, input| {
+            assign(&mut options.on_done, name, input, entry.example, expression)
         },
     },
     Entry {

@@ -1,8 +1,10 @@
-//! A job that each machine starts at about the same time, and one runs:
-//! `REDIS_URL=redis://localhost cargo run --bin nightly`, in three shells, within ten seconds.
+//! A job that each machine starts at about the same time, and that is to succeed once a night:
+//! `REDIS_URL=redis://localhost cargo run --bin nightly 2026-11-26`, in three shells.
 //!
-//! `min_hold` keeps the lock although the job was quick, so that a machine whose clock is a little
-//! late does not run it once more.
+//! `once` remembers a success, so a machine that comes late does not run the job again. A failure is
+//! not remembered, so the next machine tries.
+
+use std::env;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
@@ -10,23 +12,23 @@ use redis_locks::{LockError, Locks, redis_lock};
 #[derive(Debug)]
 enum Outcome {
     Ran,
-    Skipped,
+    DoneElsewhere,
 }
 
 #[redis_lock(
-    key = "nightly",
-    wait = "none",
-    min_hold = "10s",
+    key = "nightly:{date}",
+    once = "24h",
     max_hold = "1h",
-    on_busy = Ok(Outcome::Skipped)
+    on_done = Ok(Outcome::DoneElsewhere)
 )]
-async fn nightly() -> Result<Outcome, LockError> {
+async fn nightly(date: &str) -> Result<Outcome, LockError> {
     Ok(Outcome::Ran)
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    println!("{:?}", nightly().await?);
+    let date = env::args().nth(1).unwrap_or_else(|| "2026-11-26".into());
+    println!("{:?}", nightly(&date).await?);
     Locks::global()?.shutdown().await;
     Ok(())
 }

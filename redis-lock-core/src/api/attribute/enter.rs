@@ -74,6 +74,8 @@ struct CallState {
     lost: Option<Box<LockError>>,
     /// Whether the body has succeeded.
     succeeded: bool,
+    /// Whether somebody else had done it.
+    is_done: bool,
 }
 
 impl Scope {
@@ -85,8 +87,13 @@ impl Scope {
         let mut held = BodyLock::default();
         held.finishes = plan.finishes();
         held.in_background = plan.in_background();
-        let state =
-            CallState { stage: CallStage::Starting, asked: None, lost: None, succeeded: false };
+        let state = CallState {
+            stage: CallStage::Starting,
+            asked: None,
+            lost: None,
+            succeeded: false,
+            is_done: false,
+        };
         Self(Box::new(Content { plan, held, state: Mutex::new(state) }))
     }
 
@@ -167,10 +174,16 @@ impl Scope {
         Acquired(self)
     }
 
-    /// [`acquired`](Self::acquired) for a body that has a value of its own for a busy lock: `None`
-    /// when it is busy.
-    pub fn acquired_unless_busy(&self) -> AcquiredUnlessBusy<'_> {
-        AcquiredUnlessBusy(self)
+    /// [`acquired`](Self::acquired) for a body that has a value of its own for a lock that is busy or done:
+    /// `None` then.
+    pub fn acquired_unless_refused(&self) -> AcquiredUnlessRefused<'_> {
+        AcquiredUnlessRefused(self)
+    }
+
+    /// Whether it was refused because it was done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state().is_done
     }
 
     /// Asks for the lock and waits for it, for a body that blocks.
@@ -245,7 +258,8 @@ impl Scope {
                 self.open().held.put(guard);
                 self.enter(CallStage::Running);
             }
-            Err(error) if error.is_busy() && self.open().plan.answers_busy() => {
+            Err(error) if self.open().plan.answers(&error) => {
+                self.state().is_done = !error.is_busy();
                 self.enter(CallStage::Refused);
                 self.ended().await;
                 return None;
@@ -392,11 +406,11 @@ impl<'a> Future for Acquired<'a> {
     }
 }
 
-/// Resolves when the lock is held, or busy. See [`Scope::acquired_unless_busy`].
+/// Resolves when the lock is held, or refused. See [`Scope::acquired_unless_refused`].
 #[derive(Debug)]
-pub struct AcquiredUnlessBusy<'a>(&'a Scope);
+pub struct AcquiredUnlessRefused<'a>(&'a Scope);
 
-impl<'a> Future for AcquiredUnlessBusy<'a> {
+impl<'a> Future for AcquiredUnlessRefused<'a> {
     type Output = Option<&'a Guard>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {

@@ -19,7 +19,7 @@ mod wrap;
 
 pub use arguments::{Kept, kept};
 
-pub use enter::{Acquired, AcquiredUnlessBusy, Scope, with_permits};
+pub use enter::{Acquired, AcquiredUnlessRefused, Scope, with_permits};
 
 pub use output::{
     AnyOutput, Fallible, FromLockError, FutureOutput, HoldsFuture, Output, ResultOutput, SeenInto,

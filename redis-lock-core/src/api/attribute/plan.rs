@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::Request;
 use crate::domain::kind::Kind;
 use crate::domain::title::Title;
+use crate::{LockError, Request};
 
 /// An option of an annotated function that is known when it is compiled, under the name of what it
 /// becomes on a [`Request`].
@@ -42,6 +42,8 @@ pub enum Fixed {
     max_hold(u64, u32),
     /// See `Request::min_hold`.
     min_hold(u64, u32),
+    /// See `Request::once`.
+    once(u64, u32),
     /// See `Request::repair_orphan`.
     repair_orphan(u64, u32),
     /// See `Request::linger`.
@@ -62,6 +64,8 @@ pub enum Fixed {
     background,
     /// Leaves it to the body what to return when the lock is busy.
     answer_busy,
+    /// Leaves it to the body what to return when it was done already.
+    answer_done,
 }
 
 /// What is known of an annotated function.
@@ -99,6 +103,13 @@ impl Plan {
         self.has(|it| matches!(it, Fixed::background))
     }
 
+    /// Whether the body has a value of its own for this.
+    pub(super) fn answers(&self, error: &LockError) -> bool {
+        error.is_busy() && self.answers_busy()
+            || matches!(error, LockError::Done { .. })
+                && self.has(|it| matches!(it, Fixed::answer_done))
+    }
+
     /// Whether the body has a value of its own for a busy lock.
     pub(super) fn answers_busy(&self) -> bool {
         self.has(|it| matches!(it, Fixed::answer_busy))
@@ -132,6 +143,7 @@ impl Fixed {
             Self::min_hold(seconds, nanoseconds) => {
                 request.min_hold(Duration::new(seconds, nanoseconds))
             }
+            Self::once(seconds, nanoseconds) => request.once(Duration::new(seconds, nanoseconds)),
             Self::repair_orphan(seconds, nanoseconds) => {
                 request.repair_orphan(Duration::new(seconds, nanoseconds))
             }
@@ -150,7 +162,7 @@ impl Fixed {
             // The kind was chosen when the request was made; the other options are not part of a
             // request.
             Self::read | Self::write | Self::permits(_) => request,
-            Self::finish | Self::background | Self::answer_busy => request,
+            Self::finish | Self::background | Self::answer_busy | Self::answer_done => request,
         }
     }
 }
