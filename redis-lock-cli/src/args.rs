@@ -133,9 +133,9 @@ JSON
   kept_until  until when --min-hold keeps it, after its release; else null
   waiters  in the order in which they came: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
-           are used; without them there are mutexes only), topology (single, sentinel or cluster),
-           epoch and nodes of several: address, role, version, trouble (why it can't be
-           connected to)
+           are used; without them there are mutexes only), topology (single, sentinel, cluster
+           or quorum), epoch and nodes of several: address, role, version, trouble (why it can't
+           be connected to, or does not vote), votes (of a quorum)
   Fields may be added; these stay.";
 
 /// List locks

@@ -129,6 +129,12 @@ impl fmt::Display for Failure {
                 "no server was named: set REDIS_URL, as in REDIS_URL=redis://localhost:6379, \
                  or pass --url",
             ),
+            Self::Lock(LockError::Backend { source, .. }) if source.no_quorum().is_some() => {
+                let Some(few) = source.no_quorum() else { return Ok(()) };
+                let key = source.key().map_or_else(String::new, |key| format!("lock `{key}`: "));
+                write!(f, "{key}{} of the {} nodes that must agree did", few.granted, few.needed)?;
+                few.nodes.iter().try_for_each(|it| write!(f, "\n  {}  {}", it.address, it.vote))
+            }
             Self::Lock(error) | Self::Busy { error, .. } => error.fmt(f),
             Self::File { name, error } => write!(f, "{name}: {error}"),
             Self::Io(error) => error.fmt(f),

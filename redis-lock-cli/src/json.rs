@@ -34,6 +34,7 @@ pub(crate) fn status(status: &Status) -> Value {
             "role": node.role.to_string(),
             "version": node.version,
             "trouble": node.trouble,
+            "votes": node.votes,
         })
     });
     json!({

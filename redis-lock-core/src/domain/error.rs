@@ -291,10 +291,8 @@ impl BackendError {
     /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
     #[must_use]
     pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
-        self.fault
-            .source
-            .as_deref()
-            .filter(|source| !source.is::<NotReplicated>() && !source.is::<NoQuorum>())
+        let is_ours = self.not_replicated().is_some() || self.no_quorum().is_some();
+        self.fault.source.as_deref().filter(|_| !is_ours)
     }
 }
 

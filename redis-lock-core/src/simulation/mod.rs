@@ -17,7 +17,7 @@ mod network;
 mod plan;
 mod planned_trouble;
 mod process;
-mod random;
+pub(crate) mod random;
 mod server;
 mod shown;
 mod shrink;

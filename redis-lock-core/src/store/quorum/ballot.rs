@@ -199,6 +199,10 @@ impl Ballot {
             Said::Answer(answer) if self.agrees(said) => Some(answer),
             _ => None,
         });
+        if self.fence.is_some() && self.about == Matter::Grant {
+            // A vote that came later may bring a larger number, which no majority has.
+            return Answer::Held { fence: self.fence };
+        }
         let largest = |one: Answer, other: &Answer| match (one, other) {
             (Answer::Held { fence: one }, Answer::Held { fence: other }) => {
                 Answer::Held { fence: one.max(*other) }

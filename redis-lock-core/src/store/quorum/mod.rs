@@ -9,6 +9,8 @@ mod node;
 mod owed;
 pub(crate) mod seat;
 mod seen;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod wire;
 

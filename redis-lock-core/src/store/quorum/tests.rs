@@ -1,0 +1,440 @@
+//! A quorum whose nodes restart empty, are slow, are cut from some clients, and have clocks of their own.
+//! A seed decides everything.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::node::{Node, NodeSlot};
+use super::wire::QuorumWire;
+use super::{Roster, Seat};
+use crate::Token;
+use crate::domain::clock::Moment;
+use crate::domain::env::simulated;
+use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::planted::{PlantedFault, plant};
+use crate::simulation::random::Random;
+use crate::store::memory::State;
+use crate::store::{Acquire, Answer, Command, Filled, Pulled, Verb, Wire};
+
+const TTL: Duration = Duration::from_millis(1_000);
+const REJOIN: Duration = Duration::from_millis(1_300);
+const NODE_LIMIT: Duration = Duration::from_millis(500);
+
+/// Where the history begins. Nodes are of age by then.
+const BEGIN: u64 = 100_000;
+
+/// One node, as its clients see it.
+struct FakeNode {
+    state: State,
+    /// Which run of it this is, and since when.
+    run: u64,
+    since: u64,
+    is_up: bool,
+    /// By how much its clock is ahead.
+    ahead: u64,
+    /// How long a message takes, each way.
+    latency: u64,
+}
+
+/// One connection to a node: what is under way in both directions, and when it arrives.
+#[derive(Default)]
+struct FakeLine {
+    up: VecDeque<(u64, u64, Command)>,
+    down: VecDeque<(u64, u64, Result<Answer, Fault>)>,
+    is_cut: bool,
+    run: u64,
+    now: u64,
+    latency: u64,
+}
+
+struct FakeWire(Arc<Mutex<FakeLine>>);
+
+impl Wire for FakeWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        let mut line = self.0.lock().unwrap();
+        let at = line.now + line.latency;
+        let at = line.up.back().map_or(at, |(last, ..)| at.max(*last));
+        line.up.push_back((at, seq, command));
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let line = self.0.lock().unwrap();
+        let received = line.down.front().is_some_and(|(at, ..)| *at <= line.now);
+        match line.is_cut {
+            true => Err(io::ErrorKind::ConnectionReset.into()),
+            false => Ok(Filled { received, more: false }),
+        }
+    }
+
+    fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        let mut line = self.0.lock().unwrap();
+        let now = line.now;
+        let (_, seq, answer) = line.down.pop_front_if(|(at, ..)| *at <= now)?;
+        Some(Pulled::Done(seq, answer))
+    }
+}
+
+/// A client that acquires, holds and releases one lock, again and again.
+struct FakeClient {
+    wire: QuorumWire,
+    seats: Vec<Seat>,
+    slots: Vec<Arc<NodeSlot>>,
+    lines: Vec<Option<Arc<Mutex<FakeLine>>>>,
+    /// The nodes that it can't reach.
+    cut: Vec<bool>,
+    token: Arc<str>,
+    doing: Doing,
+    seq: u64,
+    number: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Doing {
+    Rests { until: u64 },
+    Asks { sent: u64, tries: u32 },
+    Holds { end: u64, leaves: u64, renews: u64, open: Option<u64>, fence: u64 },
+    Leaves,
+}
+
+struct FakeQuorum {
+    random: Random,
+    now: u64,
+    nodes: Vec<FakeNode>,
+    clients: Vec<FakeClient>,
+    last_fence: u64,
+    grants: u32,
+}
+
+impl FakeQuorum {
+    fn new(seed: u64, nodes: usize, clients: usize) -> Self {
+        let mut random = Random::new(seed);
+        simulated::begin(BEGIN * 1_000_000, seed);
+        let node = |random: &mut Random| FakeNode {
+            state: State::default(),
+            run: random.next(),
+            since: 0,
+            is_up: true,
+            ahead: random.below(1_000),
+            latency: random.between(1, 4),
+        };
+        let nodes: Vec<_> = (0..nodes).map(|_| node(&mut random)).collect();
+        let clients = (0..clients).map(|number| FakeClient::new(number, nodes.len())).collect();
+        let last_fence = 0;
+        Self { random, now: BEGIN, nodes, clients, last_fence, grants: 0 }
+    }
+
+    /// Lets a millisecond pass.
+    fn step(&mut self) -> Result<(), String> {
+        self.now += 1;
+        simulated::set_now(self.now * 1_000_000);
+        for at in 0..self.clients.len() {
+            self.carry(at);
+            self.act(at)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the connections of a client, and carries what is under way on them.
+    fn carry(&mut self, at: usize) {
+        let (now, client) = (self.now, &mut self.clients[at]);
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let is_reached = node.is_up && !client.cut[index];
+            if is_reached && !client.wire.nodes[index].is_linked() && now % 20 == 0 {
+                let uptime = Duration::from_millis(now - node.since);
+                let run = node.run.to_string();
+                client.seats[index]
+                    .introduced(Some(&run), Some(uptime), "", Moment::now())
+                    .unwrap();
+                let line = FakeLine { run: node.run, latency: node.latency, ..FakeLine::default() };
+                let line = Arc::new(Mutex::new(line));
+                client.slots[index].put(Ok((Box::new(FakeWire(Arc::clone(&line))), None)));
+                client.lines[index] = Some(line);
+            }
+            let Some(line) = &client.lines[index] else { continue };
+            let mut line = line.lock().unwrap();
+            line.now = now;
+            line.is_cut |= !is_reached || line.run != node.run;
+            if node.run != line.run || !node.is_up {
+                line.up.clear();
+            }
+            // What was sent before a connection broke may still arrive.
+            while let Some((_, seq, command)) = line.up.pop_front_if(|(at, ..)| *at <= now) {
+                let clock = Moment::at_millis(now + node.ahead);
+                let manager: Arc<str> = format!("m{at}").into();
+                let answer = node.state.answer(&command, &manager, clock, &mut |_, _| true);
+                let back = now + line.latency;
+                line.down.push_back((back, seq, answer));
+            }
+        }
+    }
+
+    fn act(&mut self, at: usize) -> Result<(), String> {
+        let now = self.now;
+        let answers = self.clients[at].answers();
+        for (seq, answer) in answers {
+            self.answered(at, seq, answer)?;
+        }
+        let random = self.random.next();
+        let client = &mut self.clients[at];
+        match client.doing {
+            Doing::Rests { until } if until <= now => {
+                client.token = Arc::clone(Token::fresh(&format!("m{at}"), "").wire());
+                client.ask(now, 0);
+            }
+            Doing::Holds { end, .. } if end <= now => client.leave(),
+            Doing::Holds { leaves, .. } if leaves <= now => client.leave(),
+            Doing::Holds { renews, open: None, end, leaves, fence } if renews <= now => {
+                let token = Arc::clone(&client.token);
+                client.push(Verb::Renew { token, ttl: Some(TTL) });
+                let renews = now + 100 + random % 200;
+                client.doing = Doing::Holds { end, leaves, renews, open: Some(now), fence };
+            }
+            _ => {}
+        }
+        let holders = self.clients.iter().filter(|client| client.holds(now)).count();
+        if holders > 1 { Err(format!("{holders} hold it at {now}")) } else { Ok(()) }
+    }
+
+    fn answered(
+        &mut self,
+        at: usize,
+        seq: u64,
+        answer: Result<Answer, Fault>,
+    ) -> Result<(), String> {
+        let (now, client) = (self.now, &mut self.clients[at]);
+        if seq + 1 != client.seq {
+            return Ok(());
+        }
+        let pause = now + 1 + self.random.below(60);
+        match (client.doing, answer) {
+            (Doing::Asks { sent, .. }, Ok(Answer::Held { fence: Some(fence) })) => {
+                self.grants += 1;
+                let end = sent + TTL.as_millis() as u64;
+                let most = self.random.pick(&[100, 200, 2_500]);
+                let leaves = now + self.random.below(most);
+                client.doing = Doing::Holds { end, leaves, renews: now + 300, open: None, fence };
+                if fence <= self.last_fence {
+                    return Err(format!("{fence} after {} at {now}", self.last_fence));
+                }
+                self.last_fence = fence;
+            }
+            (Doing::Asks { tries, .. }, _) if tries < 5 => client.ask(pause, tries + 1),
+            (Doing::Asks { .. }, _) => client.leave(),
+            (Doing::Holds { leaves, renews, open: Some(sent), fence, end }, answer) => {
+                let end = match answer {
+                    Ok(Answer::Renewed { .. }) => end.max(sent + TTL.as_millis() as u64),
+                    Ok(_) => now,
+                    Err(_) => end,
+                };
+                client.doing = Doing::Holds { end, leaves, renews, open: None, fence };
+            }
+            (Doing::Leaves, _) => client.doing = Doing::Rests { until: pause },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Something goes wrong, or right again.
+    fn trouble(&mut self) {
+        let (node, client) = (
+            self.random.below(self.nodes.len() as u64) as usize,
+            self.random.below(self.clients.len() as u64) as usize,
+        );
+        match self.random.below(5) {
+            0 | 1 => {
+                // It forgets everything. Fewer than a majority are of that age at a time.
+                let (now, run) = (self.now, self.random.next());
+                let young = self.nodes.iter().filter(|it| now - it.since < 4_000).count();
+                if young < self.nodes.len() / 2 {
+                    let it = &mut self.nodes[node];
+                    (it.state, it.run, it.since, it.is_up) = (State::default(), run, now, true);
+                }
+            }
+            2 => self.clients[client].cut[node] = true,
+            3 => self.clients.iter_mut().for_each(|client| client.cut.fill(false)),
+            _ => self.nodes[node].latency = self.random.pick(&[1, 2, 5, 30, 90]),
+        }
+    }
+
+    fn run(seed: u64, nodes: usize) -> Result<u32, String> {
+        let mut world = Self::new(seed, nodes, 4);
+        for step in 0..8_000 {
+            world.step()?;
+            if step % 100 == 0 {
+                world.trouble();
+            }
+        }
+        Ok(world.grants)
+    }
+}
+
+impl FakeClient {
+    fn new(number: usize, nodes: usize) -> Self {
+        let roster = Roster::new((0..nodes).map(|at| format!("n{at}").into()).collect(), REJOIN);
+        let seats = roster.seats_of();
+        let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
+        let slots = made.iter().map(|(node, ..)| Arc::clone(node.slot())).collect();
+        let nodes_made = made.into_iter().map(|(node, ..)| node).collect();
+        let wire = QuorumWire::new(nodes_made, roster, NODE_LIMIT);
+        let (lines, cut) = ((0..nodes).map(|_| None).collect(), vec![false; nodes]);
+        let doing = Doing::Rests { until: 0 };
+        Self { wire, seats, slots, lines, cut, token: "".into(), doing, seq: 0, number }
+    }
+
+    fn push(&mut self, verb: Verb) {
+        let names = Names::new("", "k");
+        let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
+        self.wire.push(self.seq, command);
+        self.seq += 1;
+    }
+
+    fn ask(&mut self, sent: u64, tries: u32) {
+        self.doing = Doing::Asks { sent: sent.min(Moment::now().as_nanos() / 1_000_000), tries };
+        let terms = Acquire { fences: 1, ..Acquire::of(Arc::clone(&self.token), Some(TTL)) };
+        self.push(Verb::Acquire(terms));
+    }
+
+    fn leave(&mut self) {
+        let token = Arc::clone(&self.token);
+        self.doing = Doing::Leaves;
+        self.push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
+    }
+
+    fn answers(&mut self) -> Vec<(u64, Result<Answer, Fault>)> {
+        self.wire.fill().unwrap();
+        let mut answers = Vec::new();
+        while let Some(Pulled::Done(seq, answer)) = self.wire.pull(&mut |_| true) {
+            answers.push((seq, answer));
+        }
+        answers
+    }
+
+    fn holds(&self, now: u64) -> bool {
+        matches!(self.doing, Doing::Holds { end, .. } if now < end)
+    }
+}
+
+fn found(fault: PlantedFault, nodes: usize) -> bool {
+    plant(Some(fault));
+    let found = (0..40).any(|seed| FakeQuorum::run(seed, nodes).is_err());
+    plant(None);
+    simulated::end();
+    found
+}
+
+#[test]
+fn no_two_hold_it_and_fences_rise_whatever_nodes_do() {
+    let mut grants = 0;
+    for seed in 0..6 {
+        for nodes in [3, 5] {
+            grants += FakeQuorum::run(seed, nodes).unwrap_or_else(|what| panic!("{seed}: {what}"));
+        }
+    }
+    simulated::end();
+    assert!(grants > 100, "{grants}");
+}
+
+#[test]
+fn faults_that_are_put_in_are_found() {
+    use PlantedFault::{FenceOfOne, MajorityOfReached, YoungVote};
+    for fault in [YoungVote, MajorityOfReached, FenceOfOne] {
+        assert!(found(fault, 3), "{fault:?}");
+    }
+    assert!(found(YoungVote, 5));
+}
+
+/// A quorum of three without any trouble, and one client that has the lock.
+fn held() -> FakeQuorum {
+    let mut world = FakeQuorum::new(1, 3, 1);
+    world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+    let holds = |world: &FakeQuorum| world.clients[0].holds(world.now);
+    while !holds(&world) {
+        world.step().unwrap();
+    }
+    if let Doing::Holds { leaves, .. } = &mut world.clients[0].doing {
+        *leaves = u64::MAX;
+    }
+    world
+}
+
+impl FakeQuorum {
+    /// How many nodes have the lock.
+    fn having(&mut self) -> usize {
+        let having = |node: &mut FakeNode| {
+            let clock = Moment::at_millis(self.now + node.ahead);
+            let entry = node.state.entries.get_mut("k");
+            entry.is_some_and(|entry| !entry.is_free_of_locks(clock))
+        };
+        self.nodes.iter_mut().map(having).filter(|has| *has).count()
+    }
+
+    fn pass(&mut self, millis: u64) {
+        (0..millis).for_each(|_| self.step().unwrap());
+    }
+}
+
+#[test]
+fn a_repair_counts_only_when_a_later_renewal_has_found_it() {
+    let is_lost = |fault| {
+        plant(fault);
+        let mut world = held();
+        let token = Arc::clone(&world.clients[0].token);
+        world.pass(200);
+        world.nodes[0].state = State::default();
+        world.nodes[1].state = State::default();
+        world.pass(600);
+        plant(None);
+        simulated::end();
+        world.clients[0].token != token
+    };
+    assert!(is_lost(None));
+    assert!(!is_lost(Some(PlantedFault::RepairCounts)), "it would have been brought back");
+}
+
+#[test]
+fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
+    let losers = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 1);
+        world.clients[0].cut = vec![false, true, true];
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+        let mut having = 0;
+        for _ in 0..200 {
+            world.step().unwrap();
+            having = having.max(world.having());
+        }
+        plant(None);
+        simulated::end();
+        having
+    };
+    assert_eq!(losers(None), 0);
+    assert_eq!(losers(Some(PlantedFault::LoserKept)), 1);
+    let winners = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 1);
+        world.nodes[2].latency = 30;
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+        while !world.clients[0].holds(world.now) {
+            world.step().unwrap();
+        }
+        world.pass(200);
+        let having = world.having();
+        plant(None);
+        simulated::end();
+        having
+    };
+    assert_eq!(winners(None), 3);
+    assert_eq!(winners(Some(PlantedFault::WinnerUndone)), 2);
+}
