@@ -355,9 +355,10 @@ fn faults_that_are_put_in_are_found() {
     assert!(found(YoungVote, 5));
 }
 
-/// A quorum of three without any trouble, and one client that has the lock.
-fn held() -> FakeQuorum {
+/// A quorum of three without any trouble, of which one may be slow, and a client that has the lock.
+fn held(latency: u64) -> FakeQuorum {
     let mut world = FakeQuorum::new(1, 3, 1);
+    world.nodes[2].latency = latency;
     world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
     let holds = |world: &FakeQuorum| world.clients[0].holds(world.now);
     while !holds(&world) {
@@ -389,7 +390,7 @@ impl FakeQuorum {
 fn a_repair_counts_only_when_a_later_renewal_has_found_it() {
     let is_lost = |fault| {
         plant(fault);
-        let mut world = held();
+        let mut world = held(1);
         let token = Arc::clone(&world.clients[0].token);
         world.pass(200);
         world.nodes[0].state = State::default();
@@ -423,12 +424,7 @@ fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
     assert_eq!(losers(Some(PlantedFault::LoserKept)), 1);
     let winners = |fault| {
         plant(fault);
-        let mut world = FakeQuorum::new(1, 3, 1);
-        world.nodes[2].latency = 30;
-        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
-        while !world.clients[0].holds(world.now) {
-            world.step().unwrap();
-        }
+        let mut world = held(30);
         world.pass(200);
         let having = world.having();
         plant(None);
