@@ -89,13 +89,13 @@ pub(crate) fn outage(server: Option<&str>, why: &str, lasted: Duration, is_over:
     #[cfg(feature = "tracing")]
     match (is_over, lasted) {
         (true, _) => {
-            tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time} in which it failed: {why}");
+            tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time}; it had failed: {why}");
         }
         (false, Duration::ZERO) => {
-            tracing::warn!(target: "redis_locks", server, "{why}; trying again");
+            tracing::warn!(target: "redis_locks", server, "{why}");
         }
         (false, _) => {
-            tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; trying again, for {time} by now");
+            tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; for {time} by now");
         }
     }
     #[cfg(not(feature = "tracing"))]

@@ -17,6 +17,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the server may be silent before a `PING` is sent.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// What is told when it stays silent.
+const SILENT: &str = "the lock server fell silent; connecting again";
+
 /// A connection that ends sooner than this without ever having answered, or because the server turned
 /// us away, counts as a failed try.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -101,7 +104,8 @@ impl Traffic {
             let what = format!("nothing came from the server for {silence:.1?}");
             let fault = Fault::new(FaultClass::Unknown, what);
             self.end(&fault, results);
-            results.news.push(News::Unreachable(fault));
+            let told = Fault { what: SILENT.into(), ..fault };
+            results.news.push(News::Unreachable(told));
             return;
         }
         let is_late = now.since(since) >= oldest.limit;
@@ -215,7 +219,8 @@ impl Traffic {
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
         }
-        results.news.push(News::Unreachable(fault));
+        let what = format!("{}; trying again", fault.what);
+        results.news.push(News::Unreachable(Fault { what, ..fault }));
     }
 
     /// Reads the map again. Only for the unrouted place, where entries without a node wait. Returns
