@@ -265,6 +265,43 @@ fn wakers_that_block_at_a_loss(path: Path) {
     scene.end();
 }
 
+/// Those who wait for the same loss, drain or shutdown.
+fn wakers_that_block_at_the_same_news(path: Path) {
+    let scene = Scene::by(path);
+    let take = |key| Arc::new(scene.locks.mutex(key).ttl(LONG).blocking_acquire().unwrap());
+    let (forced, held) = (take("forced"), take("held"));
+    let losses = |guard: &Arc<Guard>| {
+        [(); 3].map(|()| {
+            let guard = Arc::clone(guard);
+            Polled::once(async move { guard.lost().await }, scene.blocks())
+        })
+    };
+    let lost = losses(&forced);
+    assert!(scene.others.blocking_force_release("forced", "for the test").unwrap());
+    lost.iter().for_each(Polled::until_called);
+    let queued = [(); 2].map(|()| waiter(&scene.locks, "held", scene.blocks()));
+    let lost = losses(&held);
+    let draining = [(); 2].map(|()| {
+        let locks = scene.locks.clone();
+        Polled::once(async move { locks.draining().await }, scene.blocks())
+    });
+    // A release that is not answered puts the end off.
+    scene.server.freeze();
+    let ending = [(); 2].map(|()| {
+        let (locks, blocks) = (scene.locks.clone(), scene.blocks());
+        within("the beginning of a shutdown", || {
+            Polled::once(async move { locks.shutdown().await }, blocks)
+        })
+    });
+    queued.iter().for_each(Polled::until_called);
+    lost.iter().for_each(Polled::until_called);
+    [draining, ending].iter().flatten().for_each(Polled::until_called);
+    scene.server.thaw();
+    let locks = scene.locks.clone();
+    within("the shutdown", move || locks.blocking_shutdown());
+    scene.end();
+}
+
 /// The next waiter of the same process is woken by the release.
 fn wakers_that_block_a_release_of_our_own(path: Path) {
     let scene = Scene::by(path);
@@ -447,6 +484,7 @@ by_engine_and_task!(
     wakers_that_block_at_a_loss,
     wakers_that_block_a_release_of_our_own,
     wakers_that_block_while_the_engine_ends,
+    wakers_that_block_at_the_same_news,
     #[cfg(feature = "tracing")]
     subscribers_that_block_and_panic,
     #[cfg(feature = "tracing")]

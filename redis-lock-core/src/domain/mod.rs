@@ -27,3 +27,4 @@ pub(crate) mod token;
 pub(crate) mod too_few;
 pub(crate) mod unsettled;
 pub(crate) mod wait;
+pub(crate) mod waiters;

@@ -36,15 +36,6 @@ pub struct Drained {
     pub cut_off: usize,
 }
 
-/// How far a drain has come.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum DrainStage {
-    #[default]
-    Open,
-    Draining,
-    Over(Drained),
-}
-
 /// Why a lock was lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -1,7 +1,10 @@
 //! Carries out notices while no lock of the engine is held.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
 use super::lock_id::LockId;
@@ -32,11 +35,8 @@ impl Core {
             }
             Notice::Reply(reply, answer) => drop(reply.send(*answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
-            Notice::Lost(hold) => {
-                hold.notify_loss();
-                hold.report_end(Some(&self.notices.audience));
-            }
-            Notice::Drained(drained) => self.tell_drained(drained),
+            Notice::Lost(hold) => hold.report_end(Some(&self.notices.audience)),
+            Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(*observation, &self.notices.audience),
         }
@@ -48,6 +48,25 @@ impl Core {
             Some(_) => drop(machine.detach(hold, env, out)),
             None => drop(machine.release(hold, false, || None, env, out)),
         });
+    }
+
+    /// Leaves it to notices to wake so many of those who wait for the same. `one` wakes one of them, and
+    /// each has a notice of its own, so that a waker that blocks delays no other.
+    pub(super) fn wake_each(&self, one: Arc<impl Wake + Send + Sync + 'static>, count: usize) {
+        if count > 0 {
+            let one = Waker::from(one);
+            self.leave(&mut (0..count).map(|_| Notice::Wake(one.clone())).collect());
+        }
+    }
+
+    /// Leaves notices to the threads that carry them out, which the engine starts and watches.
+    pub(super) fn leave(&self, notices: &mut VecDeque<Notice>) {
+        self.notices.add(notices);
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.notices.hand_to_thread(self.notifier());
+        } else {
+            self.waker.wake();
+        }
     }
 
     /// The loop of a thread that carries out notices. It ends when there are enough such threads,

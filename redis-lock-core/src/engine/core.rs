@@ -9,8 +9,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use tokio::sync::watch;
-
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
@@ -26,10 +24,10 @@ use super::search::Search;
 use super::sender::Sender;
 use super::table::Table;
 use crate::domain::clock::Moment;
-use crate::domain::state::DrainStage;
+use crate::domain::waiters::Waiters;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
-use crate::observe;
 use crate::store::contained::contained;
+use crate::{Drained, observe};
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
@@ -50,13 +48,15 @@ pub(crate) struct Core {
     pub(super) closed: AtomicBool,
     /// When a drain ends at the latest, once there is one.
     pub(super) drain: OnceLock<Moment>,
-    /// What a drain tells those who wait for it.
-    pub(super) drained: watch::Sender<DrainStage>,
+    /// How a drain has ended, once a shutdown has begun.
+    pub(super) drained: OnceLock<Drained>,
+    /// Those who wait until a drain or a shutdown has begun or ended.
+    pub(super) stages: Arc<Waiters>,
     /// Whether a request has ever limited how many calls may wait.
     pub(super) limits_waiters: AtomicBool,
     /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
-    pub(super) ended: watch::Sender<bool>,
+    pub(super) has_ended: AtomicBool,
     /// Whether the last reference to its `Locks` was dropped, so that no more requests can come.
     pub(super) is_abandoned: AtomicBool,
     /// The process that it belongs to.
@@ -97,10 +97,11 @@ impl Core {
             numbers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             drain: OnceLock::new(),
-            drained: watch::Sender::default(),
+            drained: OnceLock::new(),
+            stages: Arc::default(),
             limits_waiters: AtomicBool::new(false),
             closing: Mutex::new(None),
-            ended: watch::Sender::new(false),
+            has_ended: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
             process: crate::domain::env::process(),
         })
@@ -251,6 +252,9 @@ impl Core {
         let Work { notices, effects, .. } = work;
         // Most steps have none.
         for later in effects.later.drain(..) {
+            if let Later::Lost(hold) = &later {
+                self.wake_each(Arc::clone(hold), hold.waiting());
+            }
             match later {
                 Later::Missed(demand, fault) => {
                     self.note_missed(&self.places.of(&id.main), demand, fault, notices);

@@ -1,16 +1,15 @@
 //! Drains a manager: no new locks, and an end when the guards are gone or the time is up.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Link;
 use super::core::{Core, Work};
-use super::notices::Notice;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::state::DrainStage;
 use crate::lock::Machine;
 use crate::{Drained, LockError, LossReason};
 
@@ -31,34 +30,19 @@ impl Link {
                 core.step_all(work, |machine, env, out| {
                     machine.refuse_all(&LockError::Shutdown, env, out);
                 });
+                core.leave(&mut work.notices);
             });
-            let begins = |stage: &mut DrainStage| {
-                let is_open = *stage == DrainStage::Open;
-                if is_open {
-                    *stage = DrainStage::Draining;
-                }
-                is_open
-            };
-            core.drained.send_if_modified(begins);
-            core.waker.wake();
+            core.tell_stage();
         }
-        let mut stages = core.drained.subscribe();
-        let is_over = |stage: &DrainStage| matches!(stage, DrainStage::Over(_));
-        let _ = stages.wait_for(is_over).await;
-        let drained = match *stages.borrow() {
-            DrainStage::Over(drained) => drained,
-            DrainStage::Open | DrainStage::Draining => Drained { cut_off: 0 },
-        };
+        let drained = core.stages.until(|| core.drained.get().copied()).await;
         self.shutdown().await;
         drained
     }
 
     /// Waits until a drain or a shutdown begins.
     pub(crate) async fn draining(&self) {
-        let mut stages = self.core().drained.subscribe();
-        if !self.core().is_closed() {
-            let _ = stages.wait_for(|stage| *stage != DrainStage::Open).await;
-        }
+        let core = self.core();
+        core.stages.until(|| (core.is_draining() || core.is_closed()).then_some(())).await;
     }
 }
 
@@ -83,15 +67,9 @@ impl Core {
         Moment::NEVER
     }
 
-    /// Tells those who wait for a drain that its shutdown has begun. It runs their wakers.
-    pub(super) fn tell_drained(&self, drained: Drained) {
-        self.drained.send_if_modified(|stage| {
-            let is_news = !matches!(stage, DrainStage::Over(_));
-            if is_news {
-                *stage = DrainStage::Over(drained);
-            }
-            is_news
-        });
+    /// Tells those who wait for it that a drain or a shutdown has begun or ended.
+    pub(super) fn tell_stage(&self) {
+        self.wake_each(Arc::clone(&self.stages), self.stages.count());
     }
 
     /// Ends every hold and every wait for a shutdown, once. Returns whether this was it.
@@ -101,7 +79,9 @@ impl Core {
             let _let_end = super::shutdown::LetEnd(self);
             let drained = Drained { cut_off: self.table.count(Machine::is_held) };
             self.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
-            work.notices.push_back(Notice::Drained(drained));
+            let _ = self.drained.set(drained);
+            self.tell_stage();
+            self.leave(&mut work.notices);
             // It does not wait for those that are only repeated, so they are sent now.
             self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
             self.send(work);

@@ -86,6 +86,7 @@ impl Core {
     pub(crate) fn stop(&self) {
         self.act(|work| self.end(work));
         self.notify_end();
+        self.carry_out_all();
     }
 
     /// Whether one of the engine's mutexes is locked. Only meaningful when there is one thread.

@@ -150,7 +150,7 @@ impl Link {
         });
         // Where no machine was found, the hold had ended and its machine was removed.
         let outcome = outcome.unwrap_or_else(|| Some(lock::ended(hold, Moment::now())));
-        hold.notify_joined();
+        self.core.wake_each(Arc::clone(hold), hold.waiting_joined());
         hold.report_release();
         outcome
     }
@@ -171,7 +171,7 @@ impl Link {
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
         let mut token = None;
         self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
-        hold.notify_joined();
+        self.core.wake_each(Arc::clone(hold), hold.waiting_joined());
         hold.report_release();
         token
     }
@@ -255,7 +255,7 @@ fn spawn(core: &Arc<Core>) {
     if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
         // Without its thread the engine could answer no request.
         core.act(|work| core.end(work));
-        core.notify_end();
+        run::end(&core);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::lock_id::LockId;
 use super::outages::OutageLine;
 use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
@@ -23,7 +25,6 @@ use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later};
 use crate::observe::Audience;
 use crate::store::Answer;
-use crate::{Drained, LockError};
 
 /// How long a notice may wait before another thread is started for it.
 const STUCK: Duration = Duration::from_millis(50);
@@ -42,8 +43,8 @@ pub(crate) enum Notice {
     Ready(ReadyReply, Box<Result<(), Fault>>),
     Lost(Arc<Hold>),
     Observe(Box<Observation>),
-    /// The shutdown that ends a drain has begun.
-    Drained(Drained),
+    /// Wakes one of several who are woken by the same.
+    Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
 }
@@ -131,7 +132,6 @@ impl Notices {
         self.list().notices.extend(notices.drain(..).map(|notice| (now, notice)));
     }
 
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.list().notices.is_empty()
     }

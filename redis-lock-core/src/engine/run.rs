@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime;
@@ -77,7 +78,14 @@ pub(super) fn serve(core: &Arc<Core>) {
     core.end(&mut work);
     core.notices.add(&mut work.notices);
     carry_out_rest(core);
+    end(core);
+}
+
+/// Reports that the engine has ended.
+pub(super) fn end(core: &Core) {
     core.notify_end();
+    carry_out_rest(core);
+    core.notices.end();
 }
 
 /// Carries out all notices that are left, although some of them may block.
@@ -96,7 +104,9 @@ fn carry_out_rest(core: &Core) {
             }
             return;
         }
-        thread::sleep(due.since(now));
+        while Moment::now() < due && !core.notices.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

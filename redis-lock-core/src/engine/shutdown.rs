@@ -24,14 +24,10 @@ impl Link {
         if core.is_forked() {
             return;
         }
-        let mut ended = core.ended.subscribe();
+        // It also watches the threads that tell others about the shutdown.
+        self.start();
         core.act(|work| core.close(work));
-        if self.thread.get().is_none() {
-            // An engine that never started holds nothing. One that is being started has nothing to
-            // hold any more, and ends by itself.
-            return;
-        }
-        let _ = ended.wait_for(|ended| *ended).await;
+        core.stages.until(|| core.has_ended.load(Ordering::SeqCst).then_some(())).await;
     }
 }
 
@@ -164,12 +160,15 @@ impl Core {
         }
     }
 
-    /// Reports that the engine has ended.
+    /// Reports that the engine has ended. The notices about that are left to be carried out.
     pub(super) fn notify_end(&self) {
-        self.notices.end();
-        // They may run the user's wakers, so they come last.
-        self.tell_drained(Drained { cut_off: 0 });
-        self.ended.send_replace(true);
+        let _ = self.drained.set(Drained { cut_off: 0 });
+        self.has_ended.store(true, Ordering::SeqCst);
+        if self.notices.are_stuck() {
+            // There is no other thread left that could wake them.
+            (0..self.stages.count()).for_each(|_| self.stages.wake_one());
+        }
+        self.tell_stage();
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
-use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
+use crate::domain::waiters::Waiters;
 use crate::lock::hold_life::{HoldLife, Phase, SharedLife};
 use crate::observe::{self, Audience, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
@@ -31,7 +32,7 @@ pub(crate) struct Hold {
     is_downgraded: AtomicBool,
     /// For those who wait for its end, if there are any. It is made without waiting for anybody,
     /// because a forked child does not have the thread that was about to make it.
-    ended: OnceBox<Notify>,
+    ended: OnceBox<Waiters>,
     report: HoldReport,
     /// The id of the process that it belongs to.
     process: u32,
@@ -116,10 +117,9 @@ impl Hold {
         self.life.get().deadline
     }
 
-    /// Why it was lost, if it was. For the machine, which notifies others later, when no lock is
-    /// held.
+    /// Why it was lost, if it was, also in a forked child process.
     pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
-        self.reason_of(self.latch(now).1)
+        self.reason_of(self.latch(now))
     }
 
     /// Why it was lost, if it was.
@@ -142,11 +142,9 @@ impl Hold {
         self.is_joined.store(true, Ordering::Release);
     }
 
-    /// Wakes those who joined it, after it was given back. To be called without any lock.
-    pub(crate) fn notify_joined(&self) {
-        if self.is_joined.load(Ordering::Acquire) {
-            self.notify_loss();
-        }
+    /// How many wait for its end because they have joined it.
+    pub(crate) fn waiting_joined(&self) -> usize {
+        if self.is_joined.load(Ordering::Acquire) { self.waiting() } else { 0 }
     }
 
     /// The error of a hold that was lost.
@@ -173,20 +171,15 @@ impl Hold {
     }
 
     /// The server said that the token does not have the lock. An earlier loss keeps its reason.
-    /// [`notify_loss`](Self::notify_loss) notifies those who wait for the loss.
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
         // Before the phase that refers to it. Where the hold has ended otherwise, nobody reads it.
         self.reason.get_or_init(|| Box::new(reason));
         self.change_running(now, |life| HoldLife { phase: Phase::Lost, ..life });
     }
 
-    /// Wakes those who wait for the loss. Their wakers are the user's code, so no lock of the
-    /// engine may be held.
-    pub(crate) fn notify_loss(&self) {
-        // Whoever waits has made this before it looked at the state, which has changed before.
-        if let Some(ended) = self.ended.get() {
-            ended.notify_waiters();
-        }
+    /// How many wait for its end. The hold itself is a waker that wakes one of them.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ended.get().map_or(0, Waiters::count)
     }
 
     /// The guard gives the lock back. Returns whether it still had it.
@@ -234,37 +227,24 @@ impl Hold {
 
     /// Looks each time when something has ended, until there is a reason.
     async fn reason_by(&self, look: fn(&Self, Moment) -> Option<LossReason>) -> LossReason {
-        loop {
-            let ended = self.ended.get_or_init(Box::default).notified();
-            if let Some(reason) = look(self, Moment::now()) {
-                return reason;
-            }
-            ended.await;
-        }
+        self.ended.get_or_init(Box::default).until(|| look(self, Moment::now())).await
     }
 
-    /// The state at `now`; `None` in a forked child process. If the lease has run out, the loss is
-    /// recorded first, and those who wait for it are notified afterwards.
+    /// The state at `now`; `None` in a forked child process.
     fn seen(&self, now: Moment) -> Option<HoldLife> {
-        if self.is_forked() {
-            return None;
-        }
-        let (before, life) = self.latch(now);
-        if before != life {
-            self.notify_loss();
-        }
-        Some(life)
+        (!self.is_forked()).then(|| self.latch(now))
     }
 
-    /// Records the loss of a lease that has run out at `now`. Returns the state before and after that.
-    fn latch(&self, now: Moment) -> (HoldLife, HoldLife) {
+    /// The state at `now`. If the lease has run out, the loss is recorded first; the engine, whose timer
+    /// is due as well, wakes those who wait for it.
+    fn latch(&self, now: Moment) -> HoldLife {
         let life = self.life.get();
         // Nearly always there is nothing to record.
         if !life.runs() || now < life.deadline {
-            return (life, life);
+            return life;
         }
         let limit = self.limit();
-        self.life.change(|life| life.at(now, limit))
+        self.life.change(|life| life.at(now, limit)).1
     }
 
     /// Changes a hold that is not over at `now`; records the loss if its lease has run out. Returns the
@@ -294,6 +274,15 @@ impl Hold {
     /// Whether this is a copy in a forked child process: the lock belongs to the parent.
     fn is_forked(&self) -> bool {
         self.process != crate::domain::env::process()
+    }
+}
+
+/// Wakes one of those who wait for its end.
+impl Wake for Hold {
+    fn wake(self: Arc<Self>) {
+        if let Some(ended) = self.ended.get() {
+            ended.wake_one();
+        }
     }
 }
 
@@ -385,14 +374,15 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_for_the_loss_is_woken_by_it() {
-        let hold = lasting(crate::domain::env::process());
+        let hold = Arc::new(lasting(crate::domain::env::process()));
         let (wakes, mut lost) = (WakeLog::new(), std::pin::pin!(hold.lost()));
         let waker = wakes.waker();
         let mut context = Context::from_waker(&waker);
         assert!(lost.as_mut().poll(&mut context).is_pending());
         hold.lose(Moment::now(), LossReason::Expired);
         assert_eq!(wakes.count(), 0, "not under a lock of ours");
-        hold.notify_loss();
+        assert_eq!(hold.waiting(), 1);
+        Arc::clone(&hold).wake();
         assert_eq!(wakes.count(), 1);
         assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Expired));
     }
