@@ -18,16 +18,22 @@ pub(crate) fn nanos() -> u64 {
     clock()
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn clock() -> u64 {
-    // `Instant` stands still while the host is suspended, and a lease does not.
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    use rustix::time::{ClockId, clock_gettime};
+    // `Instant` stands still while the host is suspended, and a lease does not. Apple's monotonic clock
+    // counts sleep, and others' do not.
+    #[cfg(target_vendor = "apple")]
+    let clock = ClockId::Monotonic;
+    #[cfg(not(target_vendor = "apple"))]
+    let clock = ClockId::Boottime;
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn clock() -> u64 {
     use std::sync::OnceLock;
     use std::time::Instant;
