@@ -47,6 +47,8 @@ cargo xtask <command>
   servers [--write] [version …]
                                every public call on each server that can be had, in each setting;
                                compares, or writes, the table of docs/PROTOCOL.md
+  test-on [version …]          the tests of faults and those without scripts on each of these servers,
+                               or on all: 5.0, 6.0, 6.2, here, 9
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -84,6 +86,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "servers" => servers::run(rest),
+        "test-on" => test::on_servers(rest),
         "memory" => memory::run(rest),
         "outages" => outages::run(rest),
         "mutants" => mutants::run(rest),

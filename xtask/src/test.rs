@@ -1,10 +1,11 @@
 use std::fs;
 use std::num::NonZero;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 
 use crate::cargo::{cargo, must_succeed};
+use crate::servers::SERVERS;
 
 /// Makes sure that servers are installed, then runs every test of the workspace.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -17,6 +18,29 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The same with plain `cargo test`, where the tests of one binary share a process.
 pub(crate) fn plain() -> Result<()> {
     run_by(false, Permission::Ask, &[])
+}
+
+/// The tests of faults, and those of locks without scripts, on each of these servers, or on all.
+pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
+    let mut failures = Vec::new();
+    for (version, find) in SERVERS {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == version) {
+            continue;
+        }
+        let server = find().with_context(|| format!("the server {version} can't be had"))?;
+        eprintln!("== {server}");
+        for arguments in [["faults", ""], ["locks", "without_scripts"], ["locks", "transactions"]] {
+            let [binary, filter] = arguments;
+            let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);
+            tests.args(["--no-fail-fast", "--test", binary, filter]);
+            tests.env("REDIS_LOCKS_SERVER", server.path());
+            if let Err(error) = must_succeed(tests) {
+                failures.push(format!("on {server}: {error}"));
+            }
+        }
+    }
+    anyhow::ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
 }
 
 /// The tests that take a minute or more.

@@ -18,7 +18,7 @@ use table::Table;
 const DOCUMENT: &str = "docs/PROTOCOL.md";
 
 /// The servers, by the versions that they are asked for.
-const SERVERS: [(&str, fn() -> Option<ServerBinary>); 5] = [
+pub(crate) const SERVERS: [(&str, fn() -> Option<ServerBinary>); 5] = [
     ("5.0", ServerBinary::redis_5),
     ("6.0", ServerBinary::redis_6_0),
     ("6.2", ServerBinary::redis_6),
