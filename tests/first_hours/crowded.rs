@@ -108,3 +108,24 @@ fn a_limit_of_zero_is_refused() {
     assert_eq!(error, ConfigError::ZeroMaxWaiters.into());
     assert!(Locks::builder().in_memory().max_waiters(0).open().is_err());
 }
+
+/// The calls ask at the same time, so that none knows yet that the lock is busy.
+#[test]
+fn of_a_burst_as_many_calls_wait_as_may_for_a_holder_elsewhere() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = testbed::Server::start();
+    let [one, other] = [(); 2].map(|()| Locks::open(server.url()).unwrap());
+    let kinds: [fn(&Locks) -> Request; 3] =
+        [|locks| locks.read("k"), |locks| locks.permit("p", 1), |locks| locks.all(["a", "b"])];
+    runtime.block_on(async {
+        let _written = other.write("k").acquire().await.unwrap();
+        let _permit = other.permit("p", 1).acquire().await.unwrap();
+        let _both = other.all(["a", "b"]).acquire().await.unwrap();
+        for request in kinds {
+            assert_eq!(crowd(&request(&one), 10).await, 990);
+        }
+        one.shutdown().await;
+        other.shutdown().await;
+    });
+    server.assert_clean();
+}

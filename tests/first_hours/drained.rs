@@ -100,3 +100,18 @@ async fn bodies_that_run_may_join_their_own_lock_and_take_no_new_one() {
     let drained = timeout(PATIENCE, drain.unwrap()).await.unwrap();
     assert_eq!(drained.unwrap().cut_off, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_says_what_was_cut_off_also_when_a_shutdown_overtakes_it() {
+    for _ in 0..50 {
+        let locks = Locks::in_memory();
+        let _held = locks.mutex("k").acquire().await.unwrap();
+        let drain = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.drain(PATIENCE).await }
+        });
+        locks.draining().await;
+        locks.shutdown().await;
+        assert_eq!(timeout(PATIENCE, drain).await.unwrap().unwrap().cut_off, 1);
+    }
+}

@@ -39,8 +39,11 @@ impl Locks {
                 return Ok(Duration::ZERO);
             }
             let names = |number: u32| self.names_of(&LockKey::from(format!("ping:{number}")));
-            let timeout = limit.saturating_sub(Moment::now().since(begun));
-            let command = |names| Command { names, kind: Kind::Mutex, verb: Verb::Probe, timeout };
+            // Of several commands in a row, each has the time that is left.
+            let command = |names| {
+                let timeout = limit.saturating_sub(Moment::now().since(begun));
+                Command { names, kind: Kind::Mutex, verb: Verb::Probe, timeout }
+            };
             let fault = match link.query_each(names, command).await {
                 Ok(()) => return Ok(Moment::now().since(begun)),
                 Err(fault) => fault,

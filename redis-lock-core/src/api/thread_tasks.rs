@@ -51,7 +51,8 @@ pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String>
 fn is_taken(locks: &Locks, names: &Names, demand: &Demand) -> bool {
     let mut beside = 0_u32;
     locks.link().any_demand(names.main(), &mut |other, has_lock| {
-        if other.runtime != demand.runtime || !(has_lock || other.terms.wait == Wait::Forever) {
+        // One that waits may get the lock before its time is over, and can't go on then.
+        if other.runtime != demand.runtime || !(has_lock || other.terms.wait != Wait::None) {
             return false;
         }
         beside += 1;
@@ -65,6 +66,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::LockError;
 
     fn one_thread() -> runtime::Runtime {
         runtime::Builder::new_current_thread().build().unwrap()
@@ -83,6 +85,25 @@ mod tests {
             held.blocking_release().unwrap();
             let own = locks.mutex("k").blocking_acquire();
             assert!(own.is_ok(), "nobody else waits for it: {own:?}");
+        });
+    }
+
+    #[test]
+    fn a_call_that_blocks_behind_a_task_with_a_timed_wait_is_refused() {
+        let locks = Locks::in_memory();
+        let elsewhere = locks.clone();
+        let held = thread::spawn(move || elsewhere.mutex("k").blocking_acquire().unwrap());
+        let held = held.join().unwrap();
+        one_thread().block_on(async {
+            let minute = std::time::Duration::from_secs(60);
+            let mut waits = Box::pin(locks.mutex("k").wait(minute).acquire());
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            // The task would get the lock first, and could not be polled.
+            let own = locks.mutex("k").blocking_acquire();
+            let is_it = matches!(own, Err(LockError::Reentrant { other_task: true, .. }));
+            assert!(is_it, "{own:?}");
+            drop(waits);
+            held.blocking_release().unwrap();
         });
     }
 

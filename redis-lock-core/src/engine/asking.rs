@@ -9,11 +9,12 @@ use tokio::task::coop::consume_budget;
 use super::Link;
 use super::lock_id::LockId;
 use super::resident::Granted;
+use super::table::Shard;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
-use crate::lock::Waiter;
 use crate::lock::hold::Hold;
+use crate::lock::{Machine, Waiter};
 use crate::{LockError, observe};
 
 /// Has a link to the engine.
@@ -50,11 +51,9 @@ impl<L: HasLink> Asking<L> {
         let (mut behind, mut number) = (None, 0);
         let mut answer = LockAnswer::Over;
         let listening = observe::may_be_heard();
-        if demand.terms.max_waiters.is_some() {
-            core.limits_waiters.store(true, Ordering::Relaxed);
-            if let Some(error) = core.crowded_elsewhere(&demand) {
-                return Self::refused(manager, id, error);
-            }
+        let is_limited = demand.terms.max_waiters.is_some();
+        if let Some(error) = core.crowded_elsewhere(&demand) {
+            return Self::refused(manager, id, error);
         }
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -75,7 +74,11 @@ impl<L: HasLink> Asking<L> {
                     }
                 });
             }
-            core.begin(&id, work, |machine, env, out| {
+            let waiting = |shard: &Shard| match is_limited {
+                true => Machine::waiting(shard.of_key(&id.main)),
+                false => 0,
+            };
+            core.begin(&id, waiting, work, |machine, env, out| {
                 if core.is_shut() || core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;

@@ -22,7 +22,7 @@ use super::released::Released;
 use super::resident::{Handle, Resident};
 use super::search::Search;
 use super::sender::Sender;
-use super::table::Table;
+use super::table::{Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::waiters::Waiters;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
@@ -52,8 +52,6 @@ pub(crate) struct Core {
     pub(super) drained: OnceLock<Drained>,
     /// Those who wait until a drain or a shutdown has begun or ended.
     pub(super) stages: Arc<Waiters>,
-    /// Whether a request has ever limited how many calls may wait.
-    pub(super) limits_waiters: AtomicBool,
     /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) has_ended: AtomicBool,
@@ -99,7 +97,6 @@ impl Core {
             drain: OnceLock::new(),
             drained: OnceLock::new(),
             stages: Arc::default(),
-            limits_waiters: AtomicBool::new(false),
             closing: Mutex::new(None),
             has_ended: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
@@ -175,23 +172,26 @@ impl Core {
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        self.step_in(id, false, work, change);
+        self.step_in(id, false, |_| 0, work, change);
     }
 
-    /// The same for a machine that may have to be made first.
-    pub(crate) fn begin(
+    /// The same for a machine that may have to be made first. `waiting` says how many calls wait for its
+    /// lock, where that matters.
+    pub(super) fn begin(
         &self,
         id: &LockId,
+        waiting: impl FnOnce(&Shard) -> usize,
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        self.step_in(id, true, work, change);
+        self.step_in(id, true, waiting, work, change);
     }
 
-    fn step_in(
+    pub(super) fn step_in(
         &self,
         id: &LockId,
         makes: bool,
+        waiting: impl FnOnce(&Shard) -> usize,
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
@@ -201,10 +201,7 @@ impl Core {
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
-        let waiting = match makes && self.limits_waiters.load(Ordering::Relaxed) {
-            true => Machine::waiting(shard.of_key(&id.main)),
-            false => 0,
-        };
+        let waiting = waiting(&shard);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, timers)) = visited else { return };
         let rank = resident.rank(id);

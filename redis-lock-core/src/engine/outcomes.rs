@@ -4,8 +4,9 @@ use super::core::{Core, Work};
 use super::lock_id::LockId;
 use super::notices::Notice;
 use super::path::{Origin, Settled};
+use super::table::Shard;
 use crate::domain::error::Fault;
-use crate::lock::Outcome;
+use crate::lock::{Machine, Outcome};
 use crate::store::Answer;
 
 /// For how many outcomes memory is kept.
@@ -52,7 +53,17 @@ impl Core {
     fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
         let is_unknown = matches!(outcome, Outcome::Unknown(_));
         self.note_outcome(&self.places.of(&id.main), &outcome, &mut work.notices);
-        self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
+        let is_busy = matches!(outcome, Outcome::Answered(Answer::Busy(_)));
+        let waiting =
+            |shard: &Shard| match shard.get(id).filter(|_| is_busy && id.has_own_machine()) {
+                Some(resident) if resident.machine.may_be_crowded() => {
+                    Machine::refused_before(shard.of_key(&id.main))
+                }
+                _ => 0,
+            };
+        self.step_in(id, false, waiting, work, |machine, env, out| {
+            machine.outcome(number, outcome, env, out);
+        });
         if is_unknown {
             self.places.of(&id.main).path.traffic().unknown_reported(number);
         }

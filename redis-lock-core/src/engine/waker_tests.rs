@@ -136,11 +136,16 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
     let demand = Arc::clone(&guard.hold().demand);
     let (handle, mut awaited) = oneshot::channel();
     core.act(|work| {
-        core.begin(&LockId::of(&demand, || 0), work, |machine, env, out| {
-            let id = core.number();
-            let waiter = |demand| Waiter { id, handle, demand, asked: env.now };
-            assert!(machine.ask(Arc::clone(&guard.hold().demand), waiter, env, out).is_none());
-        });
+        core.begin(
+            &LockId::of(&demand, || 0),
+            |_| 0,
+            work,
+            |machine, env, out| {
+                let id = core.number();
+                let waiter = |demand| Waiter { id, handle, demand, asked: env.now };
+                assert!(machine.ask(Arc::clone(&guard.hold().demand), waiter, env, out).is_none());
+            },
+        );
     });
     // As a caller that is dropped on another thread, before it has left the queue.
     awaited.close();

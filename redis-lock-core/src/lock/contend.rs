@@ -419,6 +419,7 @@ impl<W> Machine<W> {
 
     fn refused(&mut self, open: &Open, blocker: Blocker, env: &Env<'_>, out: &mut Effects<W>) {
         self.contended = true;
+        self.refuse_crowd(open, env, out);
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.failures = 0;
         contending.refusals = contending.refusals.saturating_add(1);

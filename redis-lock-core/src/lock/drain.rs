@@ -1,5 +1,6 @@
 //! How many callers a machine has, and what a drain and a shutdown do to them.
 
+use super::question::{About, Open};
 use super::{Effects, Env, Machine, Stage};
 use crate::domain::idle_event::IdleEnd;
 use crate::{LockError, LossReason};
@@ -21,6 +22,37 @@ impl<W> Machine<W> {
             }
         }
         if is_held { waiting } else { waiting.saturating_sub(asking) }
+    }
+
+    /// How many calls wait in these machines of one key that the server has refused the lock before.
+    pub(crate) fn refused_before<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
+    where
+        W: 'a,
+    {
+        let has_answer = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if !contending.is_first());
+        machines.filter(has_answer).map(|machine| machine.waiters.waiting()).sum()
+    }
+
+    /// Whether its call wants no long queue, and has asked for the first time.
+    pub(crate) fn may_be_crowded(&self) -> bool {
+        let limit = self.waiters.first().and_then(|first| first.demand.terms.max_waiters);
+        matches!(&self.stage, Stage::Contending(contending) if contending.is_first())
+            && limit.is_some()
+    }
+
+    /// The lock is busy. Refuses a call that asked for the first time when so many wait already.
+    pub(super) fn refuse_crowd(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+        if open.about == About::Take || !self.may_be_crowded() {
+            return;
+        }
+        let Some(first) = self.waiters.first() else { return };
+        let most = first.demand.terms.max_waiters.unwrap_or(usize::MAX);
+        if env.waiting >= most && first.can_wait() {
+            let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
+            if let Some(waiter) = self.waiters.pop() {
+                out.fail(waiter.handle, LockError::Crowded { key, waiting });
+            }
+        }
     }
 
     /// Whether callers that came before, or a holder of this process, have to be waited for.

@@ -98,8 +98,8 @@ pub(crate) struct Env<'a> {
     /// Whether the leases of the key may linger.
     pub(crate) lingers: bool,
     pub(crate) rank: Rank,
-    /// How many calls wait for the key in all its machines; zero unless the call that joins has a limit
-    /// for that.
+    /// How many other calls wait for the key in all its machines; zero unless the call that joins, or that the
+    /// server refuses, has a limit for that.
     pub(crate) waiting: usize,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
