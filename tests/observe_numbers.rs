@@ -105,9 +105,16 @@ async fn each_step_counts() {
     assert_eq!(numbers.of("held{kind=mutex}"), 0.0);
     assert_eq!(numbers.of("released_total{kind=mutex}"), 1.0);
 
+    // Removed unnoticed, so the release finds it.
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let _: i64 = server.run("DEL lock:a");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    numbers.add(&snapshotter);
+    assert_eq!(numbers.of("lost_total{kind=mutex,reason=removed}"), 1.0);
+
     queued_calls_count(&locks, &mut numbers, &snapshotter).await;
     renewals_count(&locks, &proxy, &mut numbers, &snapshotter).await;
-    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 13);
+    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 14);
 }
 
 /// Ten calls at once, of which nine queue.

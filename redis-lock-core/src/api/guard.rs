@@ -15,7 +15,7 @@ use crate::domain::demand::check_ttl;
 use crate::engine::LockId;
 use crate::lock::Confirm;
 use crate::lock::hold::Hold;
-use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
+use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe};
 
 /// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
 ///
@@ -390,7 +390,13 @@ impl Guard {
         });
         let outcome = match (known, answer) {
             (Some(outcome), _) => outcome,
-            (None, Some(answer)) => answer.await.unwrap_or(Err(LockError::Shutdown)),
+            (None, Some(answer)) => {
+                let outcome = answer.await.unwrap_or(Err(LockError::Shutdown));
+                if let Err(LockError::Lost { reason, .. }) = &outcome {
+                    observe::found_lost(self.hold.described(), reason);
+                }
+                outcome
+            }
             (None, None) => Err(LockError::Shutdown),
         };
         let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));

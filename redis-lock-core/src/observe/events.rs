@@ -180,6 +180,10 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     );
 }
 
+pub(super) fn found_lost(hold: &HoldFacts<'_>, reason: &LossReason) {
+    say_of!(warn, hold.demand, [reason], token = %hold.token, %reason, "its release found it lost");
+}
+
 pub(super) fn missed(key: &str, title: &Title, fault: &Fault, is_first: bool) {
     let (lock, why) = (title.shown(), fault.what.as_str());
     if is_first {

@@ -164,6 +164,12 @@ pub(crate) fn ended(
     }
 }
 
+/// The answer to the release of a hold says that it was lost before.
+pub(crate) fn found_lost(hold: HoldFacts<'_>, reason: &LossReason) {
+    Series::of(hold.demand.sort()).lost(reason);
+    events::found_lost(&hold, reason);
+}
+
 /// Another process has the lock that was asked for.
 pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audience) {
     Series::of(demand.sort()).contended();

@@ -162,9 +162,13 @@ impl Series {
     pub(super) fn ended(&self, held: Duration, loss: Option<&LossReason>) {
         match loss {
             None => count(&self.released),
-            Some(reason) => self.count(LOST, &[("reason", reason_of(reason))]),
+            Some(reason) => self.lost(reason),
         }
         record(&self.hold, held);
+    }
+
+    pub(super) fn lost(&self, reason: &LossReason) {
+        self.count(LOST, &[("reason", reason_of(reason))]);
     }
 
     pub(super) fn renewed(&self, done: bool) {

@@ -23,6 +23,7 @@ impl Silence {
     pub(super) fn failed(&self, _: &LockError, _: Duration) {}
     pub(super) fn cancelled(&self, _: Duration) {}
     pub(super) fn ended(&self, _: Duration, _: Option<&LossReason>) {}
+    pub(super) fn lost(&self, _: &LossReason) {}
     pub(super) fn renewed(&self, _: bool) {}
     pub(super) fn fault(&self, _: BackendErrorKind) {}
     pub(super) fn not_completed(&self) {}
