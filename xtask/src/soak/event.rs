@@ -42,6 +42,14 @@ pub(crate) enum Event {
     Looked,
     /// A manager was shut down, and another took its place.
     ShutDown,
+    /// A manager was drained before it was shut down.
+    Drained,
+    /// Too many waited already.
+    Crowded,
+    /// What is to be done once in a period was done: the call began at `from`, and had the lock at `at`.
+    Done { slot: u64, from: u64, at: u64 },
+    /// It was found done.
+    FoundDone,
 }
 
 impl fmt::Display for Event {
@@ -69,6 +77,10 @@ impl fmt::Display for Event {
             }
             Self::Looked => f.write_str("i"),
             Self::ShutDown => f.write_str("s"),
+            Self::Drained => f.write_str("n"),
+            Self::Crowded => f.write_str("r"),
+            Self::Done { slot, from, at } => write!(f, "j {slot} {from} {at}"),
+            Self::FoundDone => f.write_str("m"),
         }
     }
 }
@@ -103,6 +115,10 @@ impl Event {
             },
             "i" => Self::Looked,
             "s" => Self::ShutDown,
+            "n" => Self::Drained,
+            "r" => Self::Crowded,
+            "j" => Self::Done { slot: number()?, from: number()?, at: number()? },
+            "m" => Self::FoundDone,
             _ => return None,
         })
     }
@@ -152,6 +168,10 @@ mod tests {
             Event::Forced { key: 16, from: 7, until: None },
             Event::Looked,
             Event::ShutDown,
+            Event::Drained,
+            Event::Crowded,
+            Event::Done { slot: 1, from: 2, at: 3 },
+            Event::FoundDone,
         ] {
             assert_eq!(Event::parse(&event.to_string()), Some(event));
         }

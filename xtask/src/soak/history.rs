@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::event::Event;
 use super::forces::Forces;
+use super::jobs::Jobs;
 use super::kind::{Kind, is_forced, is_home, is_volatile};
 use super::losses::Losses;
 
@@ -24,6 +25,9 @@ pub(crate) struct History {
     pub(crate) compared: u64,
     excesses: Vec<Excess>,
     pub(crate) shut_down: u64,
+    pub(crate) drained: u64,
+    pub(crate) crowded: u64,
+    pub(crate) jobs: Jobs,
     pub(crate) forces: Forces,
     /// How often the state of locks was read.
     pub(crate) looked: u64,
@@ -118,6 +122,10 @@ impl History {
             Event::Forced { key, from, until } => self.forces.end(key, from, until),
             Event::Looked => self.looked += 1,
             Event::ShutDown => self.shut_down += 1,
+            Event::Drained => self.drained += 1,
+            Event::Crowded => self.crowded += 1,
+            Event::Done { slot, from, at } => self.jobs.done(slot, from, at),
+            Event::FoundDone => self.jobs.found += 1,
         }
     }
 

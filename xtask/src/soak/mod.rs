@@ -6,6 +6,7 @@ mod fault;
 mod forces;
 mod gift;
 mod history;
+mod jobs;
 mod kind;
 mod losses;
 mod nemesis;

@@ -17,6 +17,8 @@ pub(crate) struct Terms {
     linger: Option<Duration>,
     min_hold: Option<Duration>,
     max_hold: Option<Duration>,
+    margin: Duration,
+    max_waiters: Option<usize>,
 }
 
 impl Terms {
@@ -30,6 +32,8 @@ impl Terms {
             linger: Some(random.millis(1..4_000)),
             min_hold: None,
             max_hold: None,
+            margin: Duration::ZERO,
+            max_waiters: None,
         }
     }
 
@@ -51,6 +55,8 @@ impl Terms {
             linger: lingers.then(|| random.millis(1..2_000)),
             min_hold,
             max_hold,
+            margin: if random.once_in(4) { random.millis(1..1_000) } else { Duration::ZERO },
+            max_waiters: random.once_in(10).then(|| 1 + random.below(3) as usize),
         }
     }
 
@@ -59,6 +65,8 @@ impl Terms {
         let request = if self.waits { request.wait(WAIT) } else { request.no_wait() };
         let request = self.linger.into_iter().fold(request, Request::linger);
         let request = self.min_hold.into_iter().fold(request, Request::min_hold);
+        let request = self.max_waiters.into_iter().fold(request, Request::max_waiters);
+        let request = request.margin(self.margin);
         self.max_hold.into_iter().fold(request, Request::max_hold)
     }
 }

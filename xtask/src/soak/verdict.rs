@@ -77,12 +77,17 @@ impl Verdict<'_> {
         );
         println!("{} looks at what a guard believes and the server says", history.compared);
         println!("{} managers were shut down under load", history.shut_down);
+        self.found.extend(history.jobs.done_again());
         let seldom = [
             ("calls had the lease of the one before, which had lingered", history.again, true),
             ("holds were adopted", history.adopted, true),
             ("leases were extended", history.extended, true),
             ("times holds were ended by force, perhaps", history.forces.count() as u64, true),
             ("looks at the state of locks", history.looked, true),
+            ("managers were drained", history.drained, true),
+            ("calls were one too many for their queue", history.crowded, true),
+            ("jobs were done once in their period", history.jobs.count(), true),
+            ("calls found their job done", history.jobs.found, true),
             ("writers became readers", history.downgraded, self.scripting == Mix::Auto),
         ];
         for (what, count, is_expected) in seldom {

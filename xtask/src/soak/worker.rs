@@ -11,6 +11,7 @@ use super::clock::now;
 use super::event::Event;
 use super::gift::Gift;
 use super::history::WORKER_SHIFT;
+use super::jobs;
 use super::kind::{Kind, every_lock, home_of, is_forced, is_volatile, pick_forced};
 use super::operator;
 use super::port_map::PortMap;
@@ -170,6 +171,9 @@ impl Task {
             if self.random.once_in(20) {
                 self.operate().await?;
             }
+            if self.random.once_in(20) {
+                self.job().await?;
+            }
             let pick = if self.random.once_in(6) { Kind::pick_forced } else { Kind::pick };
             let (kind, keys) = pick(self.mutexes_only, |limit| self.random.below(limit));
             let terms = Terms::pick(kind, is_volatile(keys[0]), &mut self.random);
@@ -255,13 +259,45 @@ impl Task {
         Ok(())
     }
 
-    /// Shuts a manager down while others work with it.
+    /// Does the job of the present slot of time, unless it was done, or fails at it.
+    async fn job(&mut self) -> Result<()> {
+        let from = now();
+        let (slot, request) = jobs::request(&self.managers[0].current(), from);
+        let watch = Stopwatch::start();
+        let acquired = request.ttl(TTL).wait(WAIT).acquire().await;
+        late_above(WAIT + GRACE, watch)?;
+        let guard = match acquired {
+            Ok(guard) => guard,
+            Err(LockError::Done { .. }) => return tell(Event::FoundDone),
+            Err(LockError::Shutdown) => return Ok(()),
+            Err(error) => return explain(error),
+        };
+        let at = now();
+        tokio::time::sleep(self.random.millis(0..50)).await;
+        if self.random.once_in(3) {
+            return release(guard).await;
+        }
+        let watch = Stopwatch::start();
+        let completed = guard.complete().await;
+        late_above(GRACE, watch)?;
+        match completed {
+            Ok(()) => tell(Event::Done { slot, from, at }),
+            Err(error) => explain(error),
+        }
+    }
+
+    /// Shuts a manager down while others work with it, or drains it.
     async fn shut_down(&mut self) -> Result<()> {
         let server = usize::from(self.random.once_in(2));
         let old = self.managers[server].replace()?;
         let watch = Stopwatch::start();
-        old.shutdown().await;
-        tell(Event::ShutDown)?;
+        if self.random.once_in(2) {
+            old.drain(self.random.millis(1..2_000)).await;
+            tell(Event::Drained)?;
+        } else {
+            old.shutdown().await;
+            tell(Event::ShutDown)?;
+        }
         late_above(GRACE, watch)
     }
 
@@ -429,6 +465,7 @@ async fn release(guard: Guard) -> Result<()> {
 fn explain(error: LockError) -> Result<()> {
     match error {
         LockError::Busy { .. } => tell(Event::Busy),
+        LockError::Crowded { .. } => tell(Event::Crowded),
         LockError::Lost { .. } => tell(Event::Lost),
         LockError::Backend { .. } => tell(Event::Failed),
         other => Err(other).context("an error that nothing explains"),
