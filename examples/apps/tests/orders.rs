@@ -54,12 +54,47 @@ async fn a_client_learns_nothing_of_the_inside() {
 #[tokio::test]
 async fn a_service_is_ready_while_its_lock_server_answers() {
     let ready = async |locks| {
-        let request = Request::get("/ready").body(Body::empty()).unwrap();
+        let request = Request::get("/readyz").body(Body::empty()).unwrap();
         orders::app(locks).oneshot(request).await.unwrap().status()
     };
     assert_eq!(ready(Locks::in_memory()).await, StatusCode::OK);
     let gone = Locks::open(format!("redis://127.0.0.1:{}", free_port())).unwrap();
     assert_eq!(ready(gone).await, StatusCode::SERVICE_UNAVAILABLE);
+    let ending = Locks::in_memory();
+    let _held = ending.mutex("k").acquire().await.unwrap();
+    let drain = ending.drain(Duration::from_secs(60));
+    assert!(tokio::time::timeout(Duration::from_millis(10), drain).await.is_err());
+    assert_eq!(ready(ending).await, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn an_audit_ends_early_when_the_service_ends() {
+    let locks = Locks::in_memory();
+    let request = Request::post("/audit").body(Body::empty()).unwrap();
+    let audit = tokio::spawn(orders::app(locks.clone()).oneshot(request));
+    let holds = async || locks.status("audit").await.unwrap().is_held();
+    let patience = Duration::from_secs(10);
+    let began = async { while !holds().await {} };
+    tokio::time::timeout(patience, began).await.unwrap();
+    assert_eq!(locks.drain(patience).await.cut_off, 0);
+    let body = audit.await.unwrap().unwrap().into_body();
+    let text = axum::body::to_bytes(body, 1_000).await.unwrap();
+    assert!(text.starts_with(b"stopped before order "), "{text:?}");
+}
+
+#[tokio::test]
+async fn prometheus_reads_each_function() {
+    let metrics = orders::metrics().unwrap();
+    let locks = Locks::in_memory();
+    assert_eq!(charge(&locks, 7).await, StatusCode::OK);
+    let request = Request::get("/metrics").body(Body::empty()).unwrap();
+    let body = metrics.oneshot(request).await.unwrap().into_body();
+    let text = axum::body::to_bytes(body, 100_000).await.unwrap();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let charge = "{kind=\"mutex\",lock=\"order:{id}\",function=\"orders::orders::charge\"} ";
+    let wanted = format!("redis_locks_acquired_total{charge}");
+    assert!(text.lines().any(|line| line.starts_with(&wanted)), "{text}");
+    assert!(text.contains("redis_locks_wait_seconds_bucket{"), "{text}");
 }
 
 /// The service as a process. A request is under way when SIGTERM comes: it is answered, the process

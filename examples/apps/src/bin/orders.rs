@@ -4,7 +4,7 @@
 //!
 //! Another request charges the order: 409, try again. The lock server is down: 503, nothing was
 //! charged. On SIGTERM the service takes no new requests, finishes those it has, and gives its locks
-//! back.
+//! back. `/readyz` is for a load balancer, `/metrics` for Prometheus.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use redis_locks::{LockError, Locks, redis_lock};
 
 /// Why a handler failed, and the answer to the client.
@@ -51,19 +52,45 @@ async fn handle(State(locks): State<Locks>, Path(id): Path<u64>) -> Result<Strin
     charge(&locks, id).await
 }
 
-/// Whether this instance should get requests: whether the lock server answers.
+/// Checks all orders, and stops early when the service is about to end.
+#[redis_lock(key = "audit", via = locks, wait = "2s", max_waiters = 8)]
+async fn audit(locks: &Locks) -> Result<String, Failure> {
+    for order in 0..1_000 {
+        tokio::select! {
+            () = locks.draining() => return Ok(format!("stopped before order {order}\n")),
+            () = tokio::time::sleep(Duration::from_millis(2)) => {}
+        }
+    }
+    Ok("all orders are right\n".into())
+}
+
+/// Whether this instance should get requests: it does not end, and the lock server answers.
 async fn ready(State(locks): State<Locks>) -> StatusCode {
-    match locks.ping().await {
-        Ok(_) => StatusCode::OK,
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    tokio::select! {
+        biased;
+        () = locks.draining() => StatusCode::SERVICE_UNAVAILABLE,
+        ping = locks.ping() => match ping {
+            Ok(_) => StatusCode::OK,
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+        },
     }
 }
 
 pub fn app(locks: Locks) -> Router {
     Router::new()
         .route("/orders/{id}/charge", post(handle))
-        .route("/ready", get(ready))
+        .route("/audit", post(async |State(locks): State<Locks>| audit(&locks).await))
+        .route("/readyz", get(ready))
         .with_state(locks)
+}
+
+/// Collects the numbers of all locks, and shows them to Prometheus.
+pub fn metrics() -> anyhow::Result<Router> {
+    let seconds = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &seconds)?
+        .install_recorder()?;
+    Ok(Router::new().route("/metrics", get(async move || recorder.render())))
 }
 
 /// Ends at SIGTERM, as from Kubernetes or systemd.
@@ -75,18 +102,22 @@ async fn asked_to_end() -> std::io::Result<()> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let metrics = metrics()?; // before the first lock
     let locks = Locks::from_env()?;
     let address = std::env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app(locks.clone()))
-        .with_graceful_shutdown(async {
+    let ending = locks.clone();
+    axum::serve(listener, app(locks.clone()).merge(metrics))
+        .with_graceful_shutdown(async move {
             if let Err(error) = asked_to_end().await {
                 eprintln!("no signal can be waited for: {error}");
                 std::future::pending::<()>().await;
             }
+            // From now on no call gets a lock. Those that have one may finish.
+            tokio::spawn(async move { ending.drain(Duration::from_secs(20)).await });
         })
         .await?; // returns when the last request is answered
-    locks.drain(Duration::from_secs(20)).await; // waits for spawned tasks that still hold a lock
+    locks.drain(Duration::from_secs(20)).await; // returns when the last lock is released
     Ok(())
 }
