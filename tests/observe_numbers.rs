@@ -105,16 +105,24 @@ async fn each_step_counts() {
     assert_eq!(numbers.of("held{kind=mutex}"), 0.0);
     assert_eq!(numbers.of("released_total{kind=mutex}"), 1.0);
 
-    // Removed unnoticed, so the release finds it.
-    let guard = locks.mutex("a").acquire().await.unwrap();
-    let _: i64 = server.run("DEL lock:a");
-    assert!(guard.release().await.unwrap_err().is_lost());
-    numbers.add(&snapshotter);
-    assert_eq!(numbers.of("lost_total{kind=mutex,reason=removed}"), 1.0);
-
+    found_losses_count(&locks, &server, &mut numbers, &snapshotter).await;
     queued_calls_count(&locks, &mut numbers, &snapshotter).await;
     renewals_count(&locks, &proxy, &mut numbers, &snapshotter).await;
     assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 14);
+}
+
+/// A key that was removed unnoticed: the release finds it.
+async fn found_losses_count(
+    locks: &Locks,
+    server: &Server,
+    numbers: &mut Numbers,
+    snapshotter: &Snapshotter,
+) {
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let _: i64 = server.run("DEL lock:a");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    numbers.add(snapshotter);
+    assert_eq!(numbers.of("lost_total{kind=mutex,reason=removed}"), 1.0);
 }
 
 /// Ten calls at once, of which nine queue.
