@@ -31,7 +31,7 @@ cargo xtask <command>
                                package of the system without asking where there is no server
   demo [--yes]                 processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
-                               `--place single|cluster|sentinel` says where, with
+                               `--place single|cluster|sentinel|quorum` says where, with
                                `--server redis|valkey`;
                                `--scripting never|mixed` has all or half of the `--workers N` do
                                without scripts

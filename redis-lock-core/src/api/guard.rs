@@ -11,7 +11,7 @@ use futures_util::future::select_all;
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
-use crate::domain::demand::check_ttl;
+use crate::domain::demand::{check_rejoin, check_ttl};
 use crate::engine::LockId;
 use crate::lock::Confirm;
 use crate::lock::hold::Hold;
@@ -201,6 +201,9 @@ impl Guard {
     /// The lease may have been extended or not; the lock stays held.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl("ttl", ttl, "shorten it")?;
+        if let Some(rejoin) = self.locks.settings().rejoin {
+            check_rejoin(ttl, Some(self.hold.demand.terms.margin), rejoin)?;
+        }
         let ttl = crate::domain::demand::whole_millis(ttl);
         if self.hold.demand.terms.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());

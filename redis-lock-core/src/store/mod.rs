@@ -170,6 +170,16 @@ impl Verb {
         matches!(self, Self::Take { .. } | Self::Acquire(_))
     }
 
+    /// The lease that it asks for.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        match self {
+            Self::Take { ttl, .. }
+            | Self::Acquire(Acquire { ttl, .. })
+            | Self::Renew { ttl, .. } => *ttl,
+            _ => None,
+        }
+    }
+
     /// The token that the command is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {

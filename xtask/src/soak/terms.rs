@@ -60,6 +60,10 @@ impl Terms {
         }
     }
 
+    pub(crate) fn without_linger(self) -> Self {
+        Self { linger: None, ..self }
+    }
+
     pub(crate) fn of(self, request: Request) -> Request {
         let request = request.ttl(self.ttl).fair(self.fair).renew(self.renew);
         let request = if self.waits { request.wait(WAIT) } else { request.no_wait() };

@@ -19,7 +19,7 @@ use super::random::Random;
 use super::standstill::{self, Stopwatch};
 use super::store::Store;
 use super::terms::Terms;
-use super::{LONGEST_TTL, TTL, WAIT, scripting};
+use super::{LONGEST_TTL, REJOIN, TTL, WAIT, scripting};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;
@@ -64,6 +64,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
                 store: Store::connect(store)?,
                 random: Random::new(seed ^ (number << 8) ^ task),
                 mutexes_only,
+                on_quorum: is_quorum(durable),
                 next: &NEXT,
                 lease: String::new(),
             };
@@ -93,6 +94,9 @@ impl Opening {
             .scripting(self.scripting)
             .replicas(self.replicas)
             .command_timeout(Duration::from_millis(200));
+        if is_quorum(&self.url) {
+            return Ok(builder.rejoin(REJOIN).open()?);
+        }
         // One server is reached where the URL says.
         if self.url.starts_with("redis://") {
             return Ok(builder.open()?);
@@ -100,6 +104,10 @@ impl Opening {
         let translated = move |host: &str, port| (host.to_owned(), ports.translate(port));
         Ok(builder.address_map(translated).open()?)
     }
+}
+
+fn is_quorum(url: &str) -> bool {
+    url.starts_with("redis-quorum://")
 }
 
 /// What all tasks of the process share for one place, until one of them shuts it down.
@@ -133,6 +141,8 @@ struct Task {
     store: Store,
     random: Random,
     mutexes_only: bool,
+    /// There are no permits there, no leases linger, and no one server has all locks.
+    on_quorum: bool,
     next: &'static AtomicU64,
     /// The one of the last hold.
     lease: String,
@@ -176,6 +186,9 @@ impl Task {
             }
             let pick = if self.random.once_in(6) { Kind::pick_forced } else { Kind::pick };
             let (kind, keys) = pick(self.mutexes_only, |limit| self.random.below(limit));
+            if self.on_quorum && matches!(kind, Kind::Permit(_)) {
+                continue;
+            }
             let terms = Terms::pick(kind, is_volatile(keys[0]), &mut self.random);
             self.call(kind, keys, terms).await?;
         }
@@ -304,6 +317,7 @@ impl Task {
     fn request(&self, kind: Kind, keys: &[u64], terms: Terms) -> Request {
         let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let request = kind.request(locks, keys);
+        let terms = if self.on_quorum { terms.without_linger() } else { terms };
         terms.of(if kind.is_fenced() { request.fenced() } else { request })
     }
 
@@ -413,7 +427,7 @@ impl Task {
 
     /// Compares what the guard believes with what the server says, where nothing is lost on purpose.
     fn compare(&mut self, held: &Held, guard: &Guard) -> Result<()> {
-        if is_volatile(held.keys[0]) || is_forced(held.keys[0]) {
+        if self.on_quorum || is_volatile(held.keys[0]) || is_forced(held.keys[0]) {
             return Ok(());
         }
         let name = |key: &u64| format!("lock:{}", held.kind.lock(*key));

@@ -6,7 +6,6 @@
 mod ballot;
 mod listen;
 mod node;
-mod owed;
 pub(crate) mod seat;
 mod seen;
 #[cfg(test)]

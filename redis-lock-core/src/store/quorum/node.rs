@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::owed::Owed;
 use super::seat::Seat;
+use super::tokens::Tokens;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -19,7 +19,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::contained::contained;
 use crate::store::link_slot::LinkSlot;
-use crate::store::{Acquire, Answer, Command, Connector, Filled, Pulled, Verb, Wire};
+use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, Verb, Wire};
 
 /// The first and the longest pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -74,7 +74,9 @@ pub(super) struct Node {
     received: Moment,
     /// Why there is no connection; `None` before the first try has ended.
     trouble: Option<Fault>,
-    pub(super) owed: Owed,
+    pub(super) tokens: Tokens,
+    /// The longest lease that was asked for.
+    longest: Duration,
 }
 
 impl Node {
@@ -92,7 +94,8 @@ impl Node {
             next_seq: 0,
             received: Moment::START,
             trouble: None,
-            owed: Owed::default(),
+            tokens: Tokens::default(),
+            longest: PLACE,
         };
         node.want_link();
         (node, weak, wanted)
@@ -127,7 +130,7 @@ impl Node {
             }
             Some(Ok(wire)) => {
                 (self.wire, self.trouble, self.received) = (Some(wire), None, now);
-                for command in self.owed.releases(now) {
+                for command in self.tokens.given_up(now) {
                     self.release(command, None, now);
                 }
                 true
@@ -143,22 +146,33 @@ impl Node {
         now: Moment,
     ) -> bool {
         if let Verb::Release { token, tombstone, .. } = &mut command.verb {
-            self.owed.give_up(token, true);
-            *tombstone = (*tombstone).max(self.owed.tombstone(token, now));
+            self.tokens.give_up(token, true);
+            *tombstone = (*tombstone).max(self.tokens.tombstone(token, now));
         }
         self.push(command, ballot, now)
     }
 
     /// Sends a command. Returns `false` when there is no connection.
     pub(super) fn push(&mut self, command: Command, ballot: Option<u64>, now: Moment) -> bool {
-        let Some(wire) = &mut self.wire else { return false };
+        let ask = Ask::of(ballot, &command, now);
+        self.longest = self.longest.max(command.verb.ttl().unwrap_or_default());
+        let Some(wire) = &mut self.wire else {
+            // What it may have of the token is wanted again.
+            if let (Some(token), Does::Sets | Does::Releases) = (&ask.token, ask.does) {
+                self.tokens.give_up(token, ask.does == Does::Releases);
+            }
+            return false;
+        };
         let seq = self.next_seq;
         self.next_seq += 1;
         if self.asked.is_empty() {
             // It counts as silent from here on.
             self.received = self.received.max(now);
         }
-        self.asked.insert(seq, Ask::of(ballot, &command, now));
+        if ask.does == Does::Sets {
+            self.tokens.asked(&ask, now.after(self.longest), now);
+        }
+        self.asked.insert(seq, ask);
         wire.push(seq, command);
         true
     }
@@ -180,18 +194,22 @@ impl Node {
         filled
     }
 
-    /// The next answer. `wants` says whether another round of a command may be sent.
+    /// The next answer. No further rounds are sent of what belongs to a ballot that has failed.
     ///
     /// # Errors
     /// A fault if the connection can't be used any longer.
     pub(super) fn pull(
         &mut self,
-        wants: &dyn Fn(&Ask) -> bool,
+        has_failed: &dyn Fn(u64) -> bool,
     ) -> Result<Option<(Ask, Result<Answer, Fault>)>, Fault> {
         loop {
             let Some(wire) = &mut self.wire else { return Ok(None) };
-            let asked = &self.asked;
-            let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(wants);
+            let (asked, tokens) = (&self.asked, &self.tokens);
+            let goes_on = |ask: &Ask| {
+                let is_wanted = ask.token.as_ref().is_some_and(|token| tokens.is_wanted(token));
+                ask.does != Does::Sets || is_wanted && !ask.ballot.is_some_and(has_failed)
+            };
+            let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);
             let (seq, answer) = match contained(|| wire.pull(&mut may_go_on))? {
                 None => return Ok(None),
                 Some(Pulled::Broken(fault)) => return Err(fault),
@@ -202,6 +220,11 @@ impl Node {
                 }
             };
             if let Some(ask) = self.asked.remove(&seq) {
+                match (&ask.token, ask.does) {
+                    (Some(token), Does::Sets) => self.tokens.settled(token, None),
+                    (Some(token), Does::Releases) if answer.is_ok() => self.tokens.released(token),
+                    _ => {}
+                }
                 return Ok(Some((ask, answer)));
             }
         }
@@ -213,8 +236,8 @@ impl Node {
         oldest.map_or(Moment::NEVER, |ask| self.received.max(ask.sent).after(limit))
     }
 
-    /// Closes the connection. Returns what has no answer.
-    pub(super) fn close(&mut self, fault: &Fault) -> Vec<Ask> {
+    /// Closes the connection. Returns what has no answer, and may be executed all the same.
+    pub(super) fn close(&mut self, fault: &Fault, now: Moment) -> Vec<Ask> {
         if self.wire.take().is_none() {
             return Vec::new();
         }
@@ -222,7 +245,12 @@ impl Node {
         self.seat.lost(fault);
         self.trouble = Some(Fault { class: FaultClass::Refused, ..fault.clone() });
         self.want_link();
-        std::mem::take(&mut self.asked).into_values().collect()
+        let asked: Vec<_> = std::mem::take(&mut self.asked).into_values().collect();
+        let until = now.after(self.longest.saturating_add(PLACE));
+        for ask in asked.iter().filter(|ask| ask.does == Does::Sets) {
+            ask.token.iter().for_each(|token| self.tokens.settled(token, Some(until)));
+        }
+        asked
     }
 
     /// Why it can't be asked.

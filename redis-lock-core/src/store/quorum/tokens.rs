@@ -1,94 +1,121 @@
-//! The tokens that nodes were asked for, until they are given up and nothing of them is under way.
+//! What a node may have of the tokens that it was asked for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::node::Ask;
 use crate::domain::clock::Moment;
+use crate::domain::demand::whole_millis;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::{Command, Verb};
 
 /// Below this many, nothing looks for those that are over.
 const MIN_SWEEP: usize = 1024;
 
-/// What is known of the tokens that may stand on nodes.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The tokens that may stand on one node, until it has confirmed their release.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    traces: HashMap<Arc<str>, Trace>,
+    all: HashMap<Arc<str>, Standing>,
     /// At how many to look for those that are over.
     sweep_at: usize,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Trace {
-    /// Which nodes may have something of it.
-    asked: Vec<bool>,
+#[derive(Debug)]
+struct Standing {
+    names: Names,
+    kind: Kind,
+    /// When the node has forgotten it by itself. One that was given away is not released here.
+    until: Moment,
     under_way: usize,
+    /// Whether something was never answered, so that it may be executed late.
+    is_in_doubt: bool,
     is_given_up: bool,
     /// Whether it was a writer's, and is a reader's.
     is_downgraded: bool,
-    /// When the lease that was last asked for will have ended. A token that was given away is not
-    /// released here.
-    until: Option<Moment>,
 }
 
 impl Tokens {
-    /// A node is asked for it.
-    pub(super) fn ask(&mut self, token: &Arc<str>, node: usize, until: Moment) {
-        if self.traces.len() > self.sweep_at {
-            let now = Moment::now();
-            self.traces
-                .retain(|_, it| it.under_way > 0 || it.until.is_none_or(|until| until > now));
-            self.sweep_at = (self.traces.len() * 2).max(MIN_SWEEP);
+    /// The node is asked for something that may stay there until then.
+    pub(super) fn asked(&mut self, ask: &Ask, until: Moment, now: Moment) {
+        let Some(token) = &ask.token else { return };
+        if self.all.len() > self.sweep_at {
+            self.all.retain(|_, it| it.under_way > 0 || it.until > now);
+            self.sweep_at = (self.all.len() * 2).max(MIN_SWEEP);
         }
-        let trace = self.traces.entry(Arc::clone(token)).or_default();
-        trace.is_given_up = false;
-        if trace.asked.len() <= node {
-            trace.asked.resize(node + 1, false);
-        }
-        if let Some(asked) = trace.asked.get_mut(node) {
-            *asked = true;
-        }
-        trace.under_way += 1;
-        trace.until = trace.until.max(Some(until));
+        let standing = self.all.entry(Arc::clone(token)).or_insert_with(|| Standing {
+            names: ask.names.clone(),
+            kind: ask.kind,
+            until,
+            under_way: 0,
+            is_in_doubt: false,
+            is_given_up: false,
+            is_downgraded: false,
+        });
+        standing.until = standing.until.max(until);
+        (standing.under_way, standing.is_given_up) = (standing.under_way + 1, false);
     }
 
-    /// What a node was asked is not under way any more.
-    pub(super) fn settle(&mut self, token: &str) {
-        if let Some(trace) = self.traces.get_mut(token) {
-            trace.under_way = trace.under_way.saturating_sub(1);
-        }
-        self.forget(token);
-    }
-
-    /// It is released, or undone. Nothing is sent again that would bring it back.
-    pub(super) fn give_up(&mut self, token: &str) {
-        if let Some(trace) = self.traces.get_mut(token) {
-            trace.is_given_up = true;
-        }
-        self.forget(token);
-    }
-
-    fn forget(&mut self, token: &str) {
-        if self.traces.get(token).is_some_and(|trace| trace.is_given_up && trace.under_way == 0) {
-            self.traces.remove(token);
+    /// That has its answer, or none that will ever come: then it may be executed until then.
+    pub(super) fn settled(&mut self, token: &str, in_doubt_until: Option<Moment>) {
+        if let Some(standing) = self.all.get_mut(token) {
+            standing.under_way = standing.under_way.saturating_sub(1);
+            if let Some(until) = in_doubt_until {
+                (standing.is_in_doubt, standing.until) = (true, standing.until.max(until));
+            }
         }
     }
 
-    pub(super) fn downgrade(&mut self, token: &str) {
-        if let Some(trace) = self.traces.get_mut(token) {
-            trace.is_downgraded = true;
+    /// Whether the token is wanted from now on, or given up.
+    pub(super) fn give_up(&mut self, token: &str, is_given_up: bool) {
+        if let Some(standing) = self.all.get_mut(token) {
+            standing.is_given_up = is_given_up;
         }
     }
 
-    /// Whether it is wanted as it was asked for at first.
-    pub(super) fn may_be_repaired(&self, token: &str) -> bool {
-        self.traces.get(token).is_some_and(|trace| !trace.is_given_up && !trace.is_downgraded)
+    /// The node has released it, and refuses what comes later.
+    pub(super) fn released(&mut self, token: &str) {
+        if self.all.get(token).is_some_and(|it| it.is_given_up && it.under_way == 0) {
+            self.all.remove(token);
+        }
+    }
+
+    pub(super) fn downgraded(&mut self, token: &str) {
+        if let Some(standing) = self.all.get_mut(token) {
+            standing.is_downgraded = true;
+        }
     }
 
     pub(super) fn is_wanted(&self, token: &str) -> bool {
-        self.traces.get(token).is_some_and(|trace| !trace.is_given_up)
+        self.all.get(token).is_some_and(|it| !it.is_given_up)
     }
 
-    /// Whether a node may have something of it. Of a token of another process that is not known.
-    pub(super) fn may_be_at(&self, token: &str, node: usize) -> bool {
-        self.traces.get(token).is_none_or(|trace| trace.asked.get(node).copied().unwrap_or(false))
+    /// Whether it is still what it was asked for as.
+    pub(super) fn may_be_repaired(&self, token: &str) -> bool {
+        self.all.get(token).is_some_and(|it| !it.is_given_up && !it.is_downgraded)
     }
+
+    /// For how long a release has to refuse the token.
+    pub(super) fn tombstone(&self, token: &str, now: Moment) -> Option<Duration> {
+        let standing = self.all.get(token).filter(|it| it.is_in_doubt)?;
+        let rest = standing.until.since(now);
+        (!rest.is_zero()).then(|| whole_millis(rest))
+    }
+
+    /// The releases that a new connection begins with.
+    pub(super) fn given_up(&mut self, now: Moment) -> Vec<Command> {
+        self.all.retain(|_, it| it.until > now);
+        let given_up = self.all.iter().filter(|(_, it)| it.is_given_up);
+        given_up.map(|(token, it)| release(token, &it.names, it.kind)).collect()
+    }
+}
+
+/// The release of a token that was given up.
+pub(super) fn release(token: &Arc<str>, names: &Names, kind: Kind) -> Command {
+    let verb =
+        Verb::Release { token: Arc::clone(token), waited_for: true, keep: None, tombstone: None };
+    Command { names: names.clone(), kind, verb, timeout: TIMEOUT }
 }

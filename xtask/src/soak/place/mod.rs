@@ -1,6 +1,7 @@
 //! The servers on which the locks are, and what can go wrong with them.
 
 mod cluster;
+mod quorum;
 mod sentinel;
 mod single;
 
@@ -12,6 +13,7 @@ use super::fault::Fault;
 use super::random::Random;
 use super::workers::Workers;
 use cluster::OnCluster;
+use quorum::OnQuorum;
 use sentinel::OnSentinel;
 use single::OnSingle;
 
@@ -24,6 +26,8 @@ pub(crate) enum PlaceKind {
     Cluster,
     /// 1 + 1 servers, and 3 sentinels.
     Sentinel,
+    /// 3 independent servers.
+    Quorum,
 }
 
 impl PlaceKind {
@@ -32,8 +36,9 @@ impl PlaceKind {
             "single" => Ok(Self::Single),
             "cluster" => Ok(Self::Cluster),
             "sentinel" => Ok(Self::Sentinel),
+            "quorum" => Ok(Self::Quorum),
             other => {
-                bail!("there is no place `{other}`; there are single, cluster and sentinel")
+                bail!("there is no place `{other}`; there are single, cluster, sentinel and quorum")
             }
         }
     }
@@ -44,6 +49,7 @@ impl PlaceKind {
             Self::Single => Box::new(OnSingle::start(binary, workers)),
             Self::Cluster => Box::new(OnCluster::start(binary, workers)),
             Self::Sentinel => Box::new(OnSentinel::start(binary, workers)),
+            Self::Quorum => Box::new(OnQuorum::start(binary, workers)),
         }
     }
 }

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballot::{Ballot, Matter, Said};
-use super::node::{Ask, Does, Node};
+use super::node::Node;
 use super::seat::Roster;
-use super::tokens::Tokens;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Command, Filled, PLACE, Pulled, Verb, Wire};
+use crate::store::{Command, Filled, Pulled, Verb, Wire};
 
 /// How long a node may take to answer: a twentieth of the lease, within these limits.
 const LEAST: Duration = Duration::from_millis(20);
@@ -32,10 +31,7 @@ pub(super) struct QuorumWire {
     questions: BTreeMap<u64, Inquiry>,
     /// When questions without an outcome are decided by what was answered until then.
     deadlines: BTreeSet<(Moment, u64)>,
-    tokens: Tokens,
     decided: VecDeque<Pulled>,
-    /// The longest lease that was asked for.
-    longest: Duration,
     /// How long a node may be silent.
     time_limit: Duration,
 }
@@ -62,9 +58,7 @@ impl QuorumWire {
             names,
             questions: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            tokens: Tokens::default(),
             decided: VecDeque::new(),
-            longest: PLACE,
             time_limit,
         }
     }
@@ -96,14 +90,7 @@ impl QuorumWire {
             // What is kept while others are waited for would be a minority's.
             *ordered = false;
         }
-        let ttl = match &command.verb {
-            Verb::Take { ttl, .. }
-            | Verb::Acquire(Acquire { ttl, .. })
-            | Verb::Renew { ttl, .. } => *ttl,
-            _ => None,
-        };
-        self.longest = self.longest.max(ttl.unwrap_or_default());
-        let patience = ttl.map_or(MOST, |ttl| (ttl / 20).clamp(LEAST, MOST));
+        let patience = command.verb.ttl().map_or(MOST, |ttl| (ttl / 20).clamp(LEAST, MOST));
         let patience = patience.min(command.timeout);
         let deadline = now.after(patience);
         let ballot = Ballot::new(Matter::of(&command.verb), self.nodes.len());
@@ -116,40 +103,19 @@ impl QuorumWire {
     fn ask_all(&mut self, seq: u64, now: Moment) {
         let Some(question) = self.questions.get_mut(&seq) else { return };
         let command = question.command.clone();
-        let about = Ask::of(Some(seq), &command, now);
-        let releases = about.does == Does::Releases;
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            let token = about.token.as_ref();
-            if let (Some(token), Does::Sets) = (token, about.does) {
-                node.owed.give_up(token, false);
-                // Of a renewal, another process may have asked that node.
-                if node.is_linked() || matches!(command.verb, Verb::Renew { .. }) {
-                    self.tokens.ask(token, at, now.after(self.longest));
-                    if !node.is_linked() {
-                        self.tokens.settle(token);
-                    }
-                }
-            }
-            let is_asked = match releases {
-                true => node.release(command.clone(), Some(seq), now),
-                false => node.push(command.clone(), Some(seq), now),
+            let is_asked = match &command.verb {
+                Verb::Release { .. } => node.release(command.clone(), Some(seq), now),
+                _ => node.push(command.clone(), Some(seq), now),
             };
             if is_asked {
                 question.under_way += 1;
             } else {
                 question.ballot.hear(at, Said::Failed(node.unreachable()));
-                if let (Some(token), true) = (token, releases)
-                    && self.tokens.may_be_at(token, at)
-                {
-                    let until = now.after(self.longest);
-                    node.owed.doubt(token, (&about.names, about.kind), until, true);
-                }
             }
-        }
-        match (&command.verb, &about.token) {
-            (Verb::Release { .. }, Some(token)) => self.tokens.give_up(token),
-            (Verb::Downgrade { .. }, Some(token)) => self.tokens.downgrade(token),
-            _ => {}
+            if let Verb::Downgrade { token } = &command.verb {
+                node.tokens.downgraded(token);
+            }
         }
     }
 
@@ -176,16 +142,7 @@ impl QuorumWire {
     /// Closes the connection to a node. What it has not answered may have been executed.
     fn close(&mut self, at: usize, fault: &Fault, now: Moment) {
         let Some(node) = self.nodes.get_mut(at) else { return };
-        let asked = node.close(fault);
-        for ask in &asked {
-            if let (Some(token), Does::Sets | Does::Releases) = (&ask.token, ask.does) {
-                let failed =
-                    ask.ballot.and_then(|seq| self.questions.get(&seq)?.outcome) == Some(false);
-                let is_given_up = failed || !self.tokens.is_wanted(token);
-                let until = now.after(self.longest.saturating_add(PLACE));
-                node.owed.doubt(token, (&ask.names, ask.kind), until, is_given_up);
-            }
-        }
+        let asked = node.close(fault, now);
         let unknown = Fault { class: FaultClass::Unknown, ..fault.clone() };
         for ask in asked {
             self.hear(at, ask, Err(unknown.clone()), now);
@@ -196,14 +153,12 @@ impl QuorumWire {
     fn read(&mut self, now: Moment) {
         for at in 0..self.nodes.len() {
             loop {
-                let (questions, tokens) = (&self.questions, &self.tokens);
-                let wants = |ask: &Ask| {
-                    let failed =
-                        ask.ballot.and_then(|seq| questions.get(&seq)?.outcome) == Some(false);
-                    let is_wanted = ask.token.as_ref().is_some_and(|token| tokens.is_wanted(token));
-                    ask.does != Does::Sets || !failed && is_wanted
+                let questions = &self.questions;
+                let has_failed = |seq| {
+                    let question: Option<&Inquiry> = questions.get(&seq);
+                    question.is_some_and(|it| it.outcome == Some(false))
                 };
-                let pulled = self.nodes.get_mut(at).map(|node| node.pull(&wants));
+                let pulled = self.nodes.get_mut(at).map(|node| node.pull(&has_failed));
                 match pulled {
                     Some(Ok(Some((ask, answer)))) => self.hear(at, ask, answer, now),
                     Some(Err(fault)) => {

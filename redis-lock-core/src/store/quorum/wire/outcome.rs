@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::ballot::{Matter, Said};
 use super::super::node::{Ask, Does};
-use super::super::owed;
+use super::super::tokens;
 use super::{Inquiry, QuorumWire};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -14,17 +14,6 @@ use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 impl QuorumWire {
     /// A node has answered, or will not.
     pub(super) fn hear(&mut self, at: usize, ask: Ask, answer: Result<Answer, Fault>, now: Moment) {
-        if let Some(token) = &ask.token {
-            match ask.does {
-                Does::Sets => self.tokens.settle(token),
-                Does::Releases if answer.is_ok() => {
-                    if let Some(node) = self.nodes.get_mut(at) {
-                        node.owed.settle(token);
-                    }
-                }
-                _ => {}
-            }
-        }
         let Some(seq) = ask.ballot else { return };
         let bar = self.nodes.get(at).and_then(|node| node.seat.bar(now));
         let Some(question) = self.questions.get_mut(&seq) else { return };
@@ -63,7 +52,7 @@ impl QuorumWire {
             // The vote of one that came late is kept, and counts from now on.
             Some(true) if planted!(WinnerUndone) && question.ballot.about() == Matter::Grant => {
                 if let (Some(token), Some(node)) = (&ask.token, self.nodes.get_mut(at)) {
-                    node.release(owed::release(token, &ask.names, ask.kind), None, now);
+                    node.release(tokens::release(token, &ask.names, ask.kind), None, now);
                 }
             }
             Some(_) => {}
@@ -151,9 +140,6 @@ impl QuorumWire {
     /// confirmed a renewal.
     fn repair(&mut self, renewal: &Command, at: usize, now: Moment) {
         let Verb::Renew { token, ttl } = &renewal.verb else { return };
-        if !self.tokens.may_be_repaired(token) {
-            return;
-        }
         let terms = Acquire {
             token: Arc::clone(token),
             ttl: *ttl,
@@ -166,10 +152,8 @@ impl QuorumWire {
             stays: false,
         };
         let command = Command { verb: Verb::Acquire(terms), ..renewal.clone() };
-        if let Some(node) = self.nodes.get_mut(at)
-            && node.push(command, None, now)
-        {
-            self.tokens.ask(token, at, now.after(self.longest));
+        if let Some(node) = self.nodes.get_mut(at).filter(|it| it.tokens.may_be_repaired(token)) {
+            node.push(command, None, now);
         }
     }
 
@@ -195,11 +179,9 @@ impl QuorumWire {
         };
         for at in ballot.nodes(may_have) {
             if let Some(node) = self.nodes.get_mut(at) {
-                node.owed.give_up(&token, true);
-                node.release(owed::release(&token, &command.names, command.kind), None, now);
+                node.release(tokens::release(&token, &command.names, command.kind), None, now);
             }
         }
-        self.tokens.give_up(&token);
     }
 }
 
