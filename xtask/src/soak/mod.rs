@@ -37,6 +37,7 @@ use testbed::{Server, eventually};
 use history::History;
 use nemesis::Nemesis;
 use options::Options;
+use place::PlaceKind;
 use store::Store;
 use verdict::Verdict;
 use workers::Workers;
@@ -54,6 +55,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = options::options(arguments)?;
     let binary = options.server.binary()?;
     let Options { minutes, seed, place, workers, scripting, .. } = options;
+    let on_quorum = place == PlaceKind::Quorum;
     println!(
         "soak for {minutes} minutes with --seed {seed}, {place:?}, {workers} processes, {scripting}, \
          on {binary}"
@@ -74,7 +76,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         place.locks_left().is_empty()
     });
     let mut store = Store::connect(&store.url())?;
-    Verdict { history: &lock(&history), nemesis: &nemesis, scripting, found }
+    Verdict { history: &lock(&history), nemesis: &nemesis, scripting, on_quorum, found }
         .tell(&mut store)
         .with_context(|| format!("--seed {seed} repeats the faults, not their timing"))
 }
