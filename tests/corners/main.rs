@@ -8,6 +8,7 @@ mod scenery;
 mod attribute;
 mod bounds;
 mod crowds;
+mod descriptors;
 mod forked;
 mod promptness;
 mod refused;

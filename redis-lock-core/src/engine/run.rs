@@ -24,6 +24,9 @@ use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
 
+/// How often a socket is read that can't be watched.
+const BLIND_PAUSE: Duration = Duration::from_millis(5);
+
 /// Panics, as a bug in the engine would.
 #[cfg(test)]
 pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
@@ -42,6 +45,8 @@ struct PlaceTasks {
     listener: Option<(u64, JoinHandle<()>)>,
     /// The registration that says when the connection of this epoch can be read.
     readiness: Option<(u64, Box<dyn Readiness>)>,
+    /// Whether that could not be registered, as in a process without free descriptors.
+    is_blind: bool,
 }
 
 struct Engine<'a> {
@@ -209,6 +214,8 @@ impl Engine<'_> {
         let now = Moment::now();
         // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.core.due(now));
+        let is_blind = self.place_tasks.values().any(|tasks| tasks.is_blind);
+        let due = if is_blind { due.min(now.after(BLIND_PAUSE)) } else { due };
         let watched = watched(self.core, &self.place_tasks);
         let is_watched = !watched.is_empty();
         let ready = poll_fn(|context| poll_any(&watched, context));
@@ -303,12 +310,14 @@ impl PlaceTasks {
             }
         }
         let watched = epoch.filter(|_| reader == Reader::Engine);
+        let has_watcher = watcher.is_some();
         if self.readiness.as_ref().map(|(epoch, _)| *epoch) != watched {
             self.readiness = None;
             if let (Some(epoch), Some((_, watcher))) = (watched, watcher) {
                 self.readiness = watcher().ok().map(|readiness| (epoch, readiness));
             }
         }
+        self.is_blind = watched.is_some() && has_watcher && self.readiness.is_none();
         ended
     }
 
