@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use testbed::in_own_process;
+
 use crate::arena::{Arena, ms, take};
 
 const NUMBERS: [&str; 9] = [
@@ -54,31 +56,58 @@ impl Seeded {
     }
 }
 
+/// What this process uses: kilobytes of memory, threads, and descriptors.
+fn used() -> [usize; 3] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let field = |name: &str| {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    [field("VmRSS:"), field("Threads:"), std::fs::read_dir("/proc/self/fd").unwrap().count()]
+}
+
+/// With `TENANT_SECONDS` it runs for so long in each setting. `cargo xtask tenants` does that.
 #[test]
 fn a_tenant_that_writes_anything_to_the_keys_of_a_lock_costs_no_other_lock() {
-    for arena in [Arena::server(), Arena::without_scripts()] {
-        let server = arena.server.as_ref().unwrap();
-        let mut connection = server.client().get_connection().unwrap();
-        let other = take(arena.one.mutex("other").ttl(ms(1_500)));
-        let (mut seeded, begun) = (Seeded(17), Instant::now());
-        let mut tried = 0;
-        while begun.elapsed() < Duration::from_secs(3) {
-            for _ in 0..5 {
-                // What stands there may be of another type.
-                let _ = seeded.command().query::<redis::Value>(&mut connection);
-            }
-            // Whatever comes of it, it comes, and without a panic.
-            let request = arena.one.mutex("k").fenced().wait(ms(20));
-            if let Err(error) = request.blocking_acquire() {
-                let text = error.to_string();
-                assert!(text.len() < 4_000 && !text.chars().any(char::is_control), "{text:?}");
-                assert!(!text.contains("this is a bug"), "{text}");
-            }
-            let _ = arena.one.blocking_status("k").map(|status| format!("{status:?}"));
-            tried += 1;
+    let seconds = std::env::var("TENANT_SECONDS").ok().and_then(|text| text.parse().ok());
+    // Other tests of this program would use memory and threads as well.
+    in_own_process(|| {
+        for arena in [Arena::server(), Arena::without_scripts()] {
+            annoy(&arena, Duration::from_secs(seconds.unwrap_or(3)));
         }
-        assert!(tried > 10, "{}: {tried}", arena.name);
-        assert!(other.is_held(), "{}", arena.name);
-        other.blocking_release().unwrap();
+    });
+}
+
+fn annoy(arena: &Arena, lasts: Duration) {
+    let server = arena.server.as_ref().unwrap();
+    let mut connection = server.client().get_connection().unwrap();
+    let other = take(arena.one.mutex("other").ttl(ms(1_500)));
+    let (mut seeded, begun) = (Seeded(17), Instant::now());
+    let (mut tried, mut early) = (0, None);
+    while begun.elapsed() < lasts {
+        for _ in 0..5 {
+            // What stands there may be of another type.
+            let _ = seeded.command().query::<redis::Value>(&mut connection);
+        }
+        // Whatever comes of it, it comes, and without a panic.
+        let request = arena.one.mutex("k").fenced().wait(ms(20));
+        if let Err(error) = request.blocking_acquire() {
+            let text = error.to_string();
+            assert!(text.len() < 4_000 && !text.chars().any(char::is_control), "{text:?}");
+            assert!(!text.contains("this is a bug"), "{text}");
+        }
+        let _ = arena.one.blocking_status("k").map(|status| format!("{status:?}"));
+        tried += 1;
+        if begun.elapsed() > lasts / 3 {
+            early.get_or_insert_with(used);
+        }
+    }
+    assert!(tried > 10, "{}: {tried}", arena.name);
+    assert!(other.is_held(), "{}", arena.name);
+    other.blocking_release().unwrap();
+    let (early, late) = (early.unwrap(), used());
+    println!("{}: {tried} times; KB, threads, descriptors: {early:?}, later {late:?}", arena.name);
+    for ((early, late), more) in early.into_iter().zip(late).zip([32_768, 8, 16]) {
+        assert!(late <= early + more, "{}: {early} became {late}", arena.name);
     }
 }

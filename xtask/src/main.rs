@@ -49,6 +49,8 @@ cargo xtask <command>
                                compares, or writes, the table of docs/PROTOCOL.md
   test-on [version …]          the tests of faults and those without scripts on each of these servers,
                                or on all: 5.0, 6.0, 6.2, here, 9
+  tenants [--seconds N]        another program writes anything to the keys of a lock, with scripts and
+                               without, for N seconds each: whether it costs more than that lock
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -87,6 +89,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "mayhem" => mayhem::run(rest),
         "servers" => servers::run(rest),
         "test-on" => test::on_servers(rest),
+        "tenants" => test::tenants(rest),
         "memory" => memory::run(rest),
         "outages" => outages::run(rest),
         "mutants" => mutants::run(rest),

@@ -1,7 +1,7 @@
 use std::fs;
 use std::num::NonZero;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 
 use crate::cargo::{cargo, must_succeed};
@@ -41,6 +41,22 @@ pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
     }
     anyhow::ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+/// Has another program write anything to the keys of a lock, for a chosen time in each setting, with checks
+/// for overflow, which this profile has.
+pub(crate) fn tenants(arguments: &[String]) -> Result<()> {
+    let seconds = match arguments {
+        [] => "150",
+        [option, seconds] if option == "--seconds" && seconds.parse::<u64>().is_ok() => seconds,
+        other => bail!("`tenants` takes `--seconds N` and nothing else, not {other:?}"),
+    };
+    let mut test =
+        cargo(&["test", "--package", "redis-locks", "--all-features", "--test", "kinds"]);
+    test.args(["tenants::", "--", "--nocapture"]).env("TENANT_SECONDS", seconds);
+    // No other test runs beside it, so it needs no process of its own, and shows what it has measured.
+    test.env("TESTBED_OWN_PROCESS", "1");
+    must_succeed(test)
 }
 
 /// The tests that take a minute or more.
