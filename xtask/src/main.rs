@@ -37,6 +37,8 @@ cargo xtask <command>
                                without scripts
   simulate --minutes N [--from-seed S], --seed S, --planted
                                the real engine in a simulated world
+  simulate --exhaustive [--depth D] [--planted]
+                               all small histories in which at most D messages go wrong
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N] [--scripting never|mixed]
                                500 waiters in ten processes that are killed at random

@@ -31,13 +31,18 @@ struct SimulateOptions {
     adopted: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
+    /// Whether to walk over all small histories, instead of playing random ones.
+    exhaustive: bool,
+    /// How many messages of a small history may deviate.
+    depth: Option<u64>,
 }
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
 /// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
 /// are replaced, as sentinels say in some histories, and on replicas that are counted, with
 /// `--cluster`, on several nodes whose slots move and that leave and come back, or with `--adopted`,
-/// where many holds are given away.
+/// where many holds are given away. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
+/// histories in which at most D messages are late, lost, executed twice, or the last of their process.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = read(arguments)?;
     let ordinary = match (options.transactions, options.replaced, options.cluster) {
@@ -49,6 +54,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     };
     if let Some(seed) = options.seed {
         return test(&options, ordinary, &[("SIMULATE_SEED", seed)]);
+    }
+    if options.exhaustive {
+        let name = if options.planted { SMALL_PLANTED } else { SMALL };
+        let seconds = options.minutes.map_or(3_600.0, |minutes| minutes * 60.0) as u64;
+        let depth = options.depth.unwrap_or(1);
+        return test(&options, name, &[("SIMULATE_DEPTH", depth), ("SIMULATE_SECONDS", seconds)]);
     }
     if options.planted {
         let seconds = options.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
@@ -72,6 +83,9 @@ const REPLACED: &str =
 const CLUSTER: &str = "simulation::tests::g9_g11_histories_on_several_nodes_keep_every_promise";
 const ADOPTED: &str =
     "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
+const SMALL: &str = "simulation::tests::explorer::all_small_histories_keep_every_promise";
+const SMALL_PLANTED: &str =
+    "simulation::tests::explorer::planted_faults_are_found_by_few_deviations";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
 fn test(options: &SimulateOptions, name: &str, settings: &[(&str, u64)]) -> Result<()> {
@@ -90,6 +104,10 @@ fn read(arguments: &[String]) -> Result<SimulateOptions> {
     let mut options = SimulateOptions::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
+        if argument == "--exhaustive" {
+            options.exhaustive = true;
+            continue;
+        }
         if argument == "--planted" {
             options.planted = true;
             continue;
@@ -113,6 +131,7 @@ fn read(arguments: &[String]) -> Result<SimulateOptions> {
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;
         match argument.as_str() {
             "--minutes" => options.minutes = Some(value.parse()?),
+            "--depth" => options.depth = Some(value.parse()?),
             "--seed" => options.seed = Some(value.parse()?),
             "--from-seed" => options.from_seed = Some(value.parse()?),
             "--fault" => options.fault = Some(value.clone()),

@@ -61,6 +61,12 @@ pub(crate) enum PlantedFault {
     CountedElsewhere,
     /// A waiter that a message names does not ask.
     HintNotFollowed,
+    /// A write to the lock's own key that finds nothing counts as done.
+    NothingFoundIsDone,
+    /// The mark makes text of a value that is no text. It has a test of its own, as has the next one.
+    BytesMadeText,
+    /// Of a foreign value, what was shown is ended by force, and not what stands there.
+    ShownIsForced,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
@@ -90,7 +96,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -119,6 +125,7 @@ impl PlantedFault {
         Self::CountedElsewhere,
         Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
+        Self::NothingFoundIsDone,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

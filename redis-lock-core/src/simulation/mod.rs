@@ -9,10 +9,12 @@
 mod books;
 mod caller;
 mod clock;
+mod deviation;
 mod executor;
 mod heirs;
 mod heritage;
 mod history;
+mod key_space;
 mod network;
 mod plan;
 mod planned_trouble;
@@ -22,6 +24,7 @@ mod server;
 mod shown;
 mod shrink;
 mod tests;
+mod transacting;
 mod world;
 
 use std::cell::RefCell;
@@ -66,7 +69,7 @@ fn run(plan: &HistoryPlan, keeps_lines: bool) -> Ran {
     crate::domain::env::simulated::end();
     taken_apart.unwrap_or_else(|_| {
         let violation = Some(PANIC.take().unwrap_or_else(|| "a panic at the end".into()));
-        Ran { violation, steps, hash, lines: String::new(), by_sort: [0; 64] }
+        Ran { violation, steps, hash, ..Ran::default() }
     })
 }
 

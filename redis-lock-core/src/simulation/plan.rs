@@ -2,6 +2,7 @@
 //! happen.
 
 use super::clock::{MILLI, SECOND};
+use super::deviation::Deviation;
 use super::planned_trouble::{PlannedTrouble, Refusal};
 use super::random::Random;
 
@@ -18,6 +19,8 @@ pub(super) struct HistoryPlan {
     pub(super) keys: Vec<Sort>,
     pub(super) planned_calls: Vec<PlannedCall>,
     pub(super) troubles: Vec<(u64, PlannedTrouble)>,
+    /// What happens otherwise than usual to the message with this number, counted from 0 on.
+    pub(super) deviations: Vec<(usize, Deviation)>,
 }
 
 /// How the network behaves without anything special.
@@ -31,8 +34,8 @@ pub(super) struct PathPlan {
     pub(super) bad_hints: u64,
     /// How many commands of a hundred take another round.
     pub(super) rounds: u64,
-    /// Of a hundred questions, how many have an unknown outcome although the connection goes on.
-    pub(super) late_transactions: u64,
+    /// Of a hundred transactions, how many are late or lose their connection, where there are no scripts.
+    pub(super) late_transactions: Option<u64>,
     /// Whether a server that does not answer in time is replaced, and answers later.
     pub(super) replaces: bool,
     /// Of a hundred acquisitions and renewals, how many are executed, and not confirmed by replicas.
@@ -134,7 +137,7 @@ impl HistoryPlan {
             slow: if is_calm { 0 } else { random.pick(&[0, 0, 10, 40]) },
             bad_hints: if is_calm { 0 } else { random.pick(&[0, 5, 40]) },
             rounds: random.pick(&[0, 0, 10]),
-            late_transactions: 0,
+            late_transactions: None,
             replaces: false,
             unconfirmed: 0,
             sluggish: random.pick(&[20_000, 100_000, 2_000_000]),
@@ -154,6 +157,7 @@ impl HistoryPlan {
             keys,
             planned_calls: Vec::new(),
             troubles: Vec::new(),
+            deviations: Vec::new(),
         };
         let ttls = [random.pick(&TTLS), random.pick(&TTLS)];
         for process in 0..count {

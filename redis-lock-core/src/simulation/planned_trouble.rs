@@ -37,6 +37,12 @@ pub(super) enum PlannedTrouble {
         lasts: u64,
     },
     Flush,
+    /// Keys beside that of a lock are lost: the queue, what is known of its waiters, or both.
+    LoseSide {
+        key: usize,
+        queue: bool,
+        waiters: bool,
+    },
     ServerClock {
         forward: bool,
         by: u64,

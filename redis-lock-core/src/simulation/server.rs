@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::clock::SECOND;
 use super::planned_trouble::Refusal;
+use super::transacting::TransactionServer;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -21,6 +22,8 @@ const START: u64 = 1_000_000 * SECOND;
 #[derive(Default)]
 pub(super) struct SimulatedServer {
     pub(super) state: State,
+    /// Its keys, where it is used without scripts. Then the state is what these say.
+    pub(super) by_transactions: Option<TransactionServer>,
     /// How far its clock has been set forward, or back.
     jumped: i64,
     pub(super) frozen_until: u64,
@@ -137,16 +140,14 @@ impl SimulatedServer {
         if let Some(refused) = self.refusal(command, now) {
             return refused;
         }
-        if let Some(token) = command.verb.token() {
-            let asked = asked(&command.verb);
-            let note = self.note(token);
-            note.longest = note.longest.max(asked);
-            if asked > 0 {
-                note.meant_to_end = None;
-            }
-        }
-        for names in command.names.all() {
-            self.look_back(names.main(), now, None);
+        self.begin(command, now);
+        let is_kept = goes_on_link(&command.verb) && !matches!(command.verb, Verb::Take { .. });
+        if self.by_transactions.is_some() && !is_kept {
+            let is_heard = self.subscriber(node, manager).is_some();
+            let channel = if is_heard { command.names.channel(manager) } else { "-".into() };
+            let answer = self.at_once(command, (node, &channel), now, messages);
+            self.conclude(node, command, &answer, now);
+            return (answer, false);
         }
         let subscribers = &self.subscribers;
         let mut tell = |manager: &str, token: Option<&str>| {
@@ -171,6 +172,39 @@ impl SimulatedServer {
         (answer, false)
     }
 
+    /// A command begins that may change what stands at its keys.
+    pub(super) fn begin(&mut self, command: &Command, now: u64) {
+        if let Some(token) = command.verb.token() {
+            let asked = asked(&command.verb);
+            let note = self.note(token);
+            note.longest = note.longest.max(asked);
+            if asked > 0 {
+                note.meant_to_end = None;
+            }
+        }
+        for names in command.names.all() {
+            self.look_back(names.main(), now, None);
+        }
+    }
+
+    /// A transaction has been executed; its messages were told.
+    pub(super) fn conclude(
+        &mut self,
+        node: usize,
+        command: &Command,
+        answer: &Result<Answer, Fault>,
+        now: u64,
+    ) {
+        self.show(command, now);
+        self.look_back(command.names.main(), now, Some(&command.verb));
+        self.follow(node, command, answer, now, &mut Messages::new());
+    }
+
+    /// Why commands are refused now.
+    pub(super) fn refused_by(&self, now: u64) -> impl Iterator<Item = Refusal> {
+        self.refusals.iter().filter(move |(_, until)| *until > now).map(|(why, _)| *why)
+    }
+
     /// Waiters that look together learn whether others are ahead of them in the queue.
     fn look_together(&self, command: &Command, answer: &mut Result<Answer, Fault>) {
         let (Verb::Acquire(terms), Ok(Answer::Busy(blocker))) = (&command.verb, answer) else {
@@ -188,6 +222,9 @@ impl SimulatedServer {
     fn refusal(&mut self, command: &Command, now: u64) -> Option<(Result<Answer, Fault>, bool)> {
         self.refusals.retain(|(_, until)| *until > now);
         let verb = &command.verb;
+        if self.by_transactions.is_some() && !goes_on_link(verb) {
+            return None;
+        }
         let acquires = matches!(verb, Verb::Take { .. } | Verb::Acquire { .. });
         let reads = reads(verb);
         let applies = |why: &Refusal| match why {
@@ -300,7 +337,13 @@ impl SimulatedServer {
         for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
             let holder = holders.get(&stay.token).filter(|it| it.end > clock);
             if let Some(holder) = holder {
-                stay.end = to_true(holder.end);
+                let end = to_true(holder.end);
+                if self.by_transactions.is_some() && end > stay.end {
+                    // A mark brings the rest of a lease, as it was when it was read.
+                    let note = self.tokens.entry(Arc::clone(&stay.token)).or_default();
+                    note.kept_until = if note.kept_until > 0 { end } else { 0 };
+                }
+                stay.end = end;
                 continue;
             }
             stay.until = Some(now.min(stay.end));
@@ -408,6 +451,9 @@ impl SimulatedServer {
         self.has_forgotten = true;
         self.tokens.values_mut().for_each(|note| note.undone_at = None);
         self.state = State::default();
+        if let Some(server) = &mut self.by_transactions {
+            server.keys.clear();
+        }
         for stays in self.stays.values_mut() {
             for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
                 stay.until = Some(now.min(stay.end));
@@ -461,6 +507,19 @@ impl SimulatedServer {
             self.note(&token).is_excused = true;
         }
     }
+}
+
+/// Whether a command is no transaction where there are no scripts.
+pub(super) fn goes_on_link(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Take { .. }
+            | Verb::Why { .. }
+            | Verb::InUse { .. }
+            | Verb::Ping
+            | Verb::Probe
+            | Verb::Scan { .. }
+    )
 }
 
 /// Whether a replica does it as well.

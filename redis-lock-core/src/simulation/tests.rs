@@ -1,5 +1,9 @@
 //! The simulation as a test, and as what `cargo xtask simulate` starts.
 
+mod by_transactions;
+mod explorer;
+mod queue;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -139,6 +143,15 @@ fn histories_in_which_holds_are_given_away_keep_every_promise() {
     keep_every_promise(HistoryPlan::giving_away, FIXED_SEEDS / 4);
 }
 
+/// All planted faults, or the one that `SIMULATE_FAULT` names.
+fn wanted_faults() -> impl Iterator<Item = PlantedFault> {
+    let wanted = std::env::var("SIMULATE_FAULT").ok();
+    let is_wanted = move |fault: &PlantedFault| {
+        wanted.as_ref().is_none_or(|name| format!("{fault:?}") == *name)
+    };
+    PlantedFault::ALL.into_iter().filter(is_wanted)
+}
+
 /// The histories in which a planted fault shows.
 fn way_to(fault: PlantedFault) -> Way {
     match fault {
@@ -146,6 +159,7 @@ fn way_to(fault: PlantedFault) -> Way {
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
         PlantedFault::DoubtNotPassedOn => HistoryPlan::giving_away,
+        PlantedFault::NothingFoundIsDone => HistoryPlan::of_late_claims,
         _ => HistoryPlan::of,
     }
 }
@@ -178,7 +192,7 @@ fn faults_that_are_put_back_are_found() {
     let asked = number("SIMULATE_PLANTED");
     let seconds = asked.unwrap_or(180);
     let mut missed = Vec::new();
-    for fault in PlantedFault::ALL {
+    for fault in wanted_faults() {
         let started = Instant::now();
         let way = way_to(fault);
         let first = if asked.is_some() { 1 } else { first_seed(fault) };
@@ -204,7 +218,7 @@ fn calm(latency: u64) -> PathPlan {
         slow: 0,
         bad_hints: 0,
         rounds: 0,
-        late_transactions: 0,
+        late_transactions: None,
         replaces: false,
         unconfirmed: 0,
         sluggish: MILLI,
@@ -293,114 +307,6 @@ fn no_caller_hears_that_a_slow_server_has_failed() {
             let violation = run(&waits_far_away(wait * MILLI, body * MILLI), false).violation;
             assert_eq!(violation, None, "wait {wait} ms, body {body} ms");
         }
-    }
-}
-
-/// Six of a process wait for a permit, and all but the last two give up at the same time.
-fn gives_way(patience: u64) -> HistoryPlan {
-    let holder = holds(0, 60 * SECOND, 9 * SECOND);
-    let waits = |task: usize| PlannedCall {
-        task,
-        after: SECOND + task as u64 * MILLI,
-        patience: (task <= 4).then_some(patience),
-        ..holds(0, 60 * SECOND, 0)
-    };
-    HistoryPlan {
-        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }],
-        keys: vec![Sort::Permit(1)],
-        planned_calls: [holder].into_iter().chain((1..=6).map(waits)).collect(),
-        troubles: Vec::new(),
-        path: calm(MILLI),
-        calm_at: 12 * SECOND,
-        ..HistoryPlan::of(1)
-    }
-}
-
-#[test]
-fn a_waiter_before_whom_others_give_up_looks_as_often_as_they_did() {
-    let patience = || (30..60).step_by(3).map(|tenth| tenth * 100 * MILLI);
-    for time in patience() {
-        assert_eq!(run(&gives_way(time), false).violation, None, "given up after {time} ns");
-    }
-    planted::plant(Some(PlantedFault::StaysBehind));
-    let violations: Vec<_> =
-        patience().filter_map(|time| run(&gives_way(time), false).violation).collect();
-    planted::plant(None);
-    let is_it = |what: &String| what.ends_with("is the first in the queue, and does not look");
-    assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
-}
-
-/// Five of a process wait for a permit, and one of another between the fourth and the fifth. Then no
-/// message reaches the process for a while, so that the other one passes by four of its waiters; later it
-/// gives up.
-fn is_passed_by(deaf_from: u64) -> HistoryPlan {
-    let connects = holds(0, 60 * SECOND, 0);
-    let holder =
-        PlannedCall { process: 1, after: SECOND / 2, ..holds(0, 60 * SECOND, 40 * SECOND) };
-    let waits = |task: usize| PlannedCall {
-        task,
-        after: SECOND + task as u64 * 20 * MILLI,
-        ..holds(0, 60 * SECOND, 0)
-    };
-    let other = PlannedCall {
-        process: 1,
-        after: SECOND + 90 * MILLI,
-        patience: Some(20 * SECOND),
-        ..waits(1)
-    };
-    let deafen = PlannedTrouble::Deafen { process: 0, lasts: SECOND };
-    HistoryPlan {
-        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }; 2],
-        keys: vec![Sort::Permit(1)],
-        planned_calls: [connects, holder, other].into_iter().chain((1..=5).map(waits)).collect(),
-        troubles: vec![(deaf_from, deafen)],
-        path: calm(MILLI),
-        calm_at: 8 * SECOND,
-        ..HistoryPlan::of(1)
-    }
-}
-
-#[test]
-fn a_waiter_looks_as_one_of_the_first_when_those_before_it_have_queued_again() {
-    let times = || (30..60).step_by(2).map(|tenth| tenth * 100 * MILLI);
-    for time in times() {
-        assert_eq!(run(&is_passed_by(time), false).violation, None, "deaf from {time} ns on");
-    }
-    planted::plant(Some(PlantedFault::PlaceNotNew));
-    let violations: Vec<_> =
-        times().filter_map(|time| run(&is_passed_by(time), false).violation).collect();
-    planted::plant(None);
-    let is_it = |what: &String| what.ends_with("is the first in the queue, and does not look");
-    assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
-}
-
-/// Eight of a process wait for a permit. They come while the server has no memory for them, so that each
-/// queues when it tries again, and four of them give up when it has been calm for long.
-fn queues_in_another_order(number: u64) -> HistoryPlan {
-    let holder = holds(0, 60 * SECOND, 20 * SECOND);
-    let waits = |task: usize| PlannedCall {
-        task,
-        after: SECOND + (task as u64 * 7 + number) * MILLI,
-        patience: (task <= 4).then_some(12 * SECOND),
-        ..holds(0, 60 * SECOND, 0)
-    };
-    let full = PlannedTrouble::Refuse { why: Refusal::OutOfMemory, lasts: SECOND };
-    HistoryPlan {
-        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }],
-        keys: vec![Sort::Permit(1)],
-        planned_calls: [holder].into_iter().chain((1..=8).map(waits)).collect(),
-        troubles: vec![(900 * MILLI, full)],
-        path: calm(MILLI),
-        calm_at: 25 * SECOND,
-        ..HistoryPlan::of(1)
-    }
-}
-
-#[test]
-fn the_first_in_the_queue_looks_in_whichever_order_they_have_queued() {
-    for number in 0..40 {
-        let ran = run(&queues_in_another_order(number), false);
-        assert_eq!(ran.violation, None, "history {number}");
     }
 }
 

@@ -58,6 +58,7 @@ impl World {
             books.history.line(|_| format!("VIOLATED: {what}"));
         }
         Ran {
+            messages: self.messages.clone(),
             violation: books.violation.clone(),
             steps: books.history.steps,
             hash: books.history.hash(),

@@ -320,7 +320,8 @@ impl World {
         let answers = plan.troubles.is_empty()
             && plan.nodes.is_none()
             && !path.replaces
-            && path.slow + path.rounds + path.late_transactions + path.unconfirmed == 0;
+            && path.late_transactions.is_none()
+            && path.slow + path.rounds + path.unconfirmed == 0;
         // The connection has to be made, and a question may have been open when the caller came.
         let answered = 12 * path.latency + 8 * path.sluggish + SLACK;
         let is_in_time = call.timeout.is_some_and(|timeout| answered < timeout);

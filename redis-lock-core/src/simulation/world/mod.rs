@@ -24,6 +24,7 @@ use std::task::Waker;
 use super::books::Books;
 use super::caller::SimulatedCaller;
 use super::clock::{self, MILLI, SECOND};
+use super::deviation::{Deviation, LATE, MessageSort};
 use super::executor::{self, Executor};
 use super::history::History;
 use super::network::{Item, NetworkLink};
@@ -32,11 +33,12 @@ use super::process::SimulatedProcess;
 use super::random;
 use super::server::SimulatedServer;
 use crate::engine::places::PlaceId;
-use crate::store::{Command, Event as Hint};
+use crate::store::Event as Hint;
 use nodes::SimulatedNodes;
 use promptness::Promptness;
 use sentinels::SimulatedSentinels;
 use traffic::LateBytes;
+use transactions::Transaction;
 
 /// How long after the end of all troubles everybody must have been served.
 const LONGEST_SERVICE: u64 = 90 * SECOND;
@@ -47,8 +49,12 @@ enum WorldEvent {
     Arrive(usize),
     /// So does one of a connection that is closed.
     Late(Box<LateBytes>),
-    /// The end of a transaction that was given up arrives, with what it watches.
-    Exec(usize, Box<Command>, String),
+    /// A round trip of a transaction arrives at the server.
+    Transaction(Box<Transaction>),
+    /// The client gives a transaction up.
+    GiveUp(usize, u64),
+    /// A process ends.
+    Die(usize),
     Answer(usize, Item),
     /// The client learns that its connection has ended.
     End(usize),
@@ -125,15 +131,25 @@ pub(super) struct World {
     pub(super) number: u64,
     /// When the last late bytes are executed.
     pub(super) late_until: u64,
+    /// All messages so far.
+    pub(super) messages: Vec<MessageSort>,
 }
 
 /// The result of a history.
 pub(super) struct Ran {
+    pub(super) messages: Vec<MessageSort>,
     pub(super) violation: Option<String>,
     pub(super) steps: u64,
     pub(super) hash: u64,
     pub(super) lines: String,
     pub(super) by_sort: [u64; 64],
+}
+
+impl Default for Ran {
+    fn default() -> Self {
+        let (messages, lines) = (Vec::new(), String::new());
+        Self { messages, violation: None, steps: 0, hash: 0, lines, by_sort: [0; 64] }
+    }
 }
 
 impl World {
@@ -158,7 +174,9 @@ impl World {
             queue: BinaryHeap::new(),
             number: 0,
             late_until: 0,
+            messages: Vec::new(),
         };
+        world.do_without_scripts();
         world.number_calls();
         for index in 0..plan.processes.len() {
             world.add_process(index);
@@ -208,6 +226,20 @@ impl World {
 
     fn after(&mut self, nanos: u64, event: WorldEvent) {
         self.at(clock::now() + nanos, event);
+    }
+
+    /// What happens to the next message of a process otherwise than usual.
+    fn deviation(&mut self, sort: MessageSort, process: usize) -> Option<Deviation> {
+        let number = self.messages.len();
+        self.messages.push(sort);
+        let deviations = &self.plan.deviations;
+        let (_, deviation) = *deviations.iter().find(|(at, _)| *at == number)?;
+        self.books.borrow_mut().history.line(|_| format!("-- message {number}: {deviation:?}"));
+        self.troubled_until = self.troubled_until.max(clock::now() + LATE + 8 * SECOND);
+        if deviation == Deviation::Dies {
+            self.after(1, WorldEvent::Die(process));
+        }
+        Some(deviation)
     }
 
     /// A number that depends on the seed, and on what is asked about.
@@ -263,7 +295,9 @@ impl World {
     fn happen(&mut self, event: WorldEvent) {
         match event {
             WorldEvent::Arrive(link) => self.arrive(link),
-            WorldEvent::Exec(process, command, watched) => self.exec(process, &command, &watched),
+            WorldEvent::Transaction(transaction) => self.round_trip(*transaction),
+            WorldEvent::GiveUp(link, seq) => self.give_up(link, seq),
+            WorldEvent::Die(process) => self.kill(process),
             WorldEvent::Late(bytes) => self.execute_late(*bytes),
             WorldEvent::Answer(link, item) => self.answer(link, item),
             WorldEvent::End(link) => self.end_link(link),

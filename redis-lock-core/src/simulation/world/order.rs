@@ -42,7 +42,12 @@ impl World {
             let is_own = token.manager() == Some(&**manager);
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
             // A hold that has lapsed stays on the server for its margin, and its process asks as others do.
-            let has_lapsed = self.processes[process].core.table.tokens().contains(&stay.token);
+            // When its guard is given up, its release waits for its turn, which may be behind a question.
+            let core = &self.processes[process].core;
+            let has_margin = self.plan.planned_calls.iter().any(|planned| planned.margin > 0);
+            let is_late = self.is_without_scripts() && has_margin;
+            let has_lapsed = core.table.tokens().contains(&stay.token)
+                || is_late && core.tokens().1.contains(&stay.token);
             let is_same = command.verb.token() == Some(&stay.token) || is_given || has_lapsed;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.

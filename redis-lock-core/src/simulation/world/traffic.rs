@@ -8,9 +8,11 @@ use super::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
+use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
 use crate::simulation::network::{
     Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock,
 };
+use crate::simulation::server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.
@@ -105,8 +107,18 @@ impl World {
         // Whether a message gets through is decided when it would arrive, so that late bytes keep
         // their order as well.
         link.under_way.push_back((seq, now, Box::new(command)));
-        let up = link.up;
+        let deviation = self.deviation(MessageSort::Command, process);
+        if deviation == Some(Deviation::Late) {
+            self.links[index].up += LATE;
+            self.late_until = self.late_until.max(self.links[index].up);
+        }
+        let up = self.links[index].up;
         self.at(up, WorldEvent::Arrive(index));
+        match deviation {
+            Some(Deviation::Lost) => self.cut(index, None, MILLI),
+            Some(Deviation::Twice) => self.cut(index, Some(AGAIN), MILLI),
+            _ => {}
+        }
     }
 
     pub(super) fn send_late(&mut self, at: u64, bytes: LateBytes) {
@@ -144,8 +156,8 @@ impl World {
         if self.is_answered_too_late(index, seq, sent, &command) {
             return;
         }
-        if self.is_given_up(index, seq, &command) {
-            return;
+        if self.is_without_scripts() && !goes_on_link(&command.verb) {
+            return self.begin_transaction(index, seq, *command);
         }
         let answer = match self.verdict(node, asking, &command) {
             Verdict::Executes => self.execute(process, node, &command),
@@ -207,7 +219,7 @@ impl World {
         executed
     }
 
-    fn publish(&mut self, process: usize, node: usize, hint: Hint) {
+    pub(super) fn publish(&mut self, process: usize, node: usize, hint: Hint) {
         let now = clock::now();
         let place = self.processes[process].place_at(node).unwrap_or(FIRST);
         let chance = self.chance(80, now, self.number);
@@ -228,8 +240,16 @@ impl World {
         let latency = self.latency(index, self.links[index].messages);
         let link = &mut self.links[index];
         link.down = link.down.max(clock::now() + latency);
-        let down = link.down;
+        let process = link.process;
+        let deviation = self.deviation(MessageSort::Answer, process);
+        if deviation == Some(Deviation::Late) {
+            self.links[index].down += LATE;
+        }
+        let down = self.links[index].down;
         self.at(down, WorldEvent::Answer(index, item));
+        if deviation == Some(Deviation::Lost) {
+            self.cut(index, None, MILLI);
+        }
     }
 
     pub(super) fn answer(&mut self, index: usize, item: Item) {

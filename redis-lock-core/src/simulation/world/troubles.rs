@@ -51,6 +51,9 @@ impl World {
             PlannedTrouble::Refuse { why, lasts } => self.server.refuse(why, now + lasts),
             PlannedTrouble::Restart { keeps_data, lasts } => self.restart(keeps_data, lasts),
             PlannedTrouble::Flush => self.flush(),
+            PlannedTrouble::LoseSide { key, queue, waiters } => {
+                self.lose_side(key, queue, waiters);
+            }
             PlannedTrouble::ServerClock { forward, by } => {
                 self.server.jump(forward, by, now);
                 self.troubled_until += by;

@@ -51,7 +51,7 @@ pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]
 pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
-pub(crate) use transaction::Sequence;
+pub(crate) use transaction::{NextStep, Sequence, TransactionSteps};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

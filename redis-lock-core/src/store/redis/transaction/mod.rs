@@ -25,6 +25,8 @@ mod sequence;
 mod serve;
 mod setting;
 mod snapshot;
+#[cfg(test)]
+mod steps;
 mod wire;
 #[cfg(test)]
 mod wire_tests;
@@ -38,4 +40,6 @@ pub(super) use self_test::self_test;
 pub(crate) use sequence::Sequence;
 #[cfg(test)]
 pub(super) use setting::Setting;
+#[cfg(test)]
+pub(crate) use steps::{NextStep, TransactionSteps};
 pub(super) use wire::wire;

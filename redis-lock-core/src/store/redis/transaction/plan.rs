@@ -213,7 +213,7 @@ fn force_foreign(
     match snapshot.value() {
         Some(value) if look::digest(value) == name => {
             // All of it, although less may have been shown.
-            let token = value.into();
+            let token = if planted!(ShownIsForced) { look::shown(value) } else { value }.into();
             let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }

@@ -162,6 +162,9 @@ impl Snapshot {
     /// The same with the mark that somebody waits.
     pub(super) fn marked(&self) -> Option<Vec<u8>> {
         match &self.lock {
+            Standing::Value { text, .. } if planted!(BytesMadeText) => {
+                Some(format!("{text}{WAITERS_MARK}").into_bytes())
+            }
             Standing::Value { bytes, .. } => {
                 Some([bytes, WAITERS_MARK.to_string().as_bytes()].concat())
             }

@@ -1,0 +1,83 @@
+//! What transactions do with the keys of a server that others write to as well.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::planted::{self, PlantedFault};
+use crate::simulation::server::SimulatedServer;
+use crate::simulation::transacting::TransactionServer;
+use crate::store::{Acquire, Answer, Command, Verb};
+
+fn server() -> SimulatedServer {
+    let mut server = SimulatedServer::default();
+    server.by_transactions = Some(TransactionServer::default());
+    server
+}
+
+fn command(verb: Verb) -> Command {
+    let names = Names::new("lock", "lock:k0");
+    Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
+}
+
+fn ask(server: &mut SimulatedServer, verb: Verb) -> Answer {
+    server.at_once(&command(verb), (0, "lock:~m:m"), 0, &mut Vec::new()).expect("an answer")
+}
+
+fn wrote(server: &mut SimulatedServer, value: &[u8]) {
+    let mut set = redis::cmd("SET");
+    set.arg("lock:k0").arg(value).arg("PX").arg(30_000);
+    server.ask(&set, 0);
+}
+
+fn stands(server: &mut SimulatedServer) -> Value {
+    let mut get = redis::cmd("GET");
+    get.arg("lock:k0");
+    server.ask(&get, 0)
+}
+
+/// Somebody waits for a lock whose token is ours but for a byte in its label.
+fn marks() -> Value {
+    let server = &mut server();
+    let token = [&b"rl1.0123456789abcdef0123456789abcdef.m.0.h"[..], &[0xff]].concat();
+    wrote(server, &token);
+    let ttl = Some(Duration::from_secs(1));
+    let waits = Acquire { queue: ttl, ..Acquire::of("rl1.w".into(), ttl) };
+    assert!(matches!(ask(server, Verb::Acquire(waits)), Answer::Busy(blocker) if blocker.queued));
+    stands(server)
+}
+
+#[test]
+fn a_mark_leaves_the_bytes_of_a_token_as_they_are() {
+    let token = [&b"rl1.0123456789abcdef0123456789abcdef.m.0.h"[..], &[0xff], b"+"].concat();
+    assert_eq!(marks(), Value::BulkString(token.clone()));
+    planted::plant(Some(PlantedFault::BytesMadeText));
+    let marked = marks();
+    planted::plant(None);
+    assert_ne!(marked, Value::BulkString(token));
+}
+
+/// A long value of another program is ended by force, as it was looked at.
+fn forces() -> Answer {
+    let server = &mut server();
+    wrote(server, "x".repeat(300).as_bytes());
+    let Answer::Seen(seen) = ask(server, Verb::Look) else { panic!("it is seen") };
+    let foreign = seen.foreign.clone();
+    let because = "the test wants it".into();
+    let answer = ask(server, Verb::Force { tokens: Vec::new(), foreign, because });
+    if answer == Answer::Done {
+        assert_eq!(stands(server), Value::Nil);
+    }
+    answer
+}
+
+#[test]
+fn an_end_by_force_ends_what_stands_there_however_long_it_is() {
+    assert_eq!(forces(), Answer::Done);
+    planted::plant(Some(PlantedFault::ShownIsForced));
+    let answer = forces();
+    planted::plant(None);
+    assert_ne!(answer, Answer::Done);
+}

@@ -1,0 +1,180 @@
+//! Walks over all small histories: a base history of each scenario, and all that differ from it in what
+//! happens to at most so many of its first messages.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{THREADS, calm, holds, number};
+use crate::domain::planted::{self, PlantedFault};
+use crate::simulation::clock::{MILLI, SECOND};
+use crate::simulation::deviation::{Deviation, MessageSort};
+use crate::simulation::plan::{CallEnding, HistoryPlan, PlannedCall, ProcessPlan, Sort};
+use crate::simulation::run;
+
+/// How many of the first messages of a history may deviate.
+const MESSAGES: usize = 30;
+
+type Deviations = Vec<(usize, Deviation)>;
+
+/// Two processes with two tasks each that want one lock.
+fn two_and_two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
+    let call = |process: usize, task: usize| {
+        let mut call = PlannedCall {
+            task,
+            after: (2 * task + process) as u64 * 3 * MILLI,
+            ..holds(process, SECOND, 20 * MILLI)
+        };
+        of(&mut call);
+        call
+    };
+    HistoryPlan {
+        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND / 2 }; 2],
+        keys: vec![Sort::Mutex],
+        planned_calls: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(it, task)| call(it, task)).into(),
+        troubles: Vec::new(),
+        path: calm(5 * MILLI),
+        calm_at: 3 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+/// What is walked over.
+fn scenarios() -> Vec<(&'static str, HistoryPlan)> {
+    let plain = || two_and_two(|_| {});
+    let mut transactions = plain();
+    transactions.path.late_transactions = Some(0);
+    let lingers = two_and_two(|call| call.linger = Some(SECOND));
+    let adopts = two_and_two(|call| {
+        if call.process == 0 {
+            let heir = PlannedCall { process: 1, after: 0, ..call.clone() };
+            (call.ending, call.heir) = (CallEnding::Detach, Some(Box::new(heir)));
+        }
+    });
+    let mut readers = two_and_two(|call| call.writes = call.process == 1 && call.task == 0);
+    readers.keys = vec![Sort::ReadWrite];
+    readers.planned_calls.truncate(3);
+    let mut all = vec![
+        ("scripts", plain()),
+        ("transactions", transactions),
+        ("linger", lingers),
+        ("adopt", adopts),
+        ("two readers and a writer", readers),
+    ];
+    for (name, polls) in [("dropped at its 1st poll", 1), ("2nd", 2), ("3rd", 3)] {
+        let dropped = two_and_two(|call| {
+            call.polls = (call.process == 0 && call.task == 1).then_some(polls);
+        });
+        all.push((name, dropped));
+    }
+    all
+}
+
+/// What a walk has seen.
+#[derive(Default)]
+struct Walk {
+    histories: usize,
+    /// Histories that are unlike all others, by their hash.
+    different: HashSet<u64>,
+    /// The first history that violated something, how deep it lies, and what was violated.
+    found: Option<(usize, Deviations, String)>,
+    is_whole: bool,
+}
+
+/// Walks to a depth, level by level. A history that is the same as another one is not gone on from.
+fn walk(plan: &HistoryPlan, depth: usize, end: Instant, fault: Option<PlantedFault>) -> Walk {
+    let mut walk = Walk { is_whole: true, ..Walk::default() };
+    let mut level = vec![Deviations::new()];
+    for reached in 0..=depth {
+        let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    planted::plant(fault);
+                    while Instant::now() < end {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(deviations) = level.get(at) else { return };
+                        let plan = HistoryPlan { deviations: deviations.clone(), ..plan.clone() };
+                        let ran = run(&plan, false);
+                        results.lock().unwrap().push((at, ran));
+                    }
+                });
+            }
+        });
+        let mut results = results.into_inner().unwrap();
+        results.sort_by_key(|(at, _)| *at);
+        walk.histories += results.len();
+        walk.is_whole &= results.len() == level.len();
+        let mut below = Vec::new();
+        for (at, ran) in results {
+            if let Some(what) = ran.violation {
+                walk.found.get_or_insert((reached, level[at].clone(), what));
+            } else if walk.different.insert(ran.hash) && reached < depth {
+                below.extend(with_one_more(&level[at], &ran.messages));
+            }
+        }
+        if walk.found.is_some() || !walk.is_whole {
+            return walk;
+        }
+        level = below;
+    }
+    walk
+}
+
+/// The same deviations, with one more behind them.
+fn with_one_more(before: &Deviations, messages: &[MessageSort]) -> Vec<Deviations> {
+    let first = before.last().map_or(0, |(at, _)| at + 1);
+    let messages = messages.iter().enumerate().take(MESSAGES).skip(first);
+    let each = |(at, sort): (usize, &MessageSort)| {
+        let with = |deviation: &Deviation| [&before[..], &[(at, *deviation)]].concat();
+        sort.deviations().iter().map(with).collect::<Vec<_>>()
+    };
+    messages.flat_map(each).collect()
+}
+
+/// With `SIMULATE_DEPTH` it walks so deep.
+#[test]
+fn all_small_histories_keep_every_promise() {
+    let depth = number("SIMULATE_DEPTH").map_or(1, |depth| depth as usize);
+    let end = Instant::now() + Duration::from_secs(number("SIMULATE_SECONDS").unwrap_or(300));
+    let (mut failed, mut all) = (Vec::new(), 0);
+    for (name, plan) in scenarios() {
+        let started = Instant::now();
+        let walk = walk(&plan, depth, end, None);
+        let seconds = started.elapsed().as_secs_f64();
+        let (histories, different) = (walk.histories, walk.different.len());
+        let whole = if walk.is_whole { "all" } else { "not all" };
+        println!(
+            "{name}: {whole} histories to depth {depth}: {histories}, {different} unlike, {seconds:.1} s"
+        );
+        all += histories;
+        failed.extend(walk.found.map(|found| format!("{name}: {found:?}")));
+    }
+    println!("{all} histories, none violates: {}", failed.is_empty());
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// With `SIMULATE_DEPTH`, how deep each planted fault lies; without it, that one is found.
+#[test]
+fn planted_faults_are_found_by_few_deviations() {
+    let Some(depth) = number("SIMULATE_DEPTH") else {
+        let end = Instant::now() + Duration::from_secs(120);
+        let fault = Some(PlantedFault::NoTombstone);
+        let walk = walk(&two_and_two(|call| call.polls = Some(2)), 1, end, fault);
+        return assert!(walk.found.is_some(), "{} histories", walk.histories);
+    };
+    for fault in super::wanted_faults() {
+        let started = Instant::now();
+        let end = started + Duration::from_secs(number("SIMULATE_SECONDS").unwrap_or(60));
+        let mut histories = 0;
+        let found = scenarios().into_iter().find_map(|(name, plan)| {
+            let walk = walk(&plan, depth as usize, end, Some(fault));
+            histories += walk.histories;
+            walk.found.map(|(depth, _, what)| format!("at depth {depth}, {name}: {what}"))
+        });
+        let seconds = started.elapsed().as_secs_f64();
+        let found = found.as_deref().unwrap_or("not found");
+        println!("{fault:?}: {histories} histories, {seconds:.1} s: {found}");
+    }
+}

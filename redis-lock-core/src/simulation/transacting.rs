@@ -1,0 +1,164 @@
+//! The server as transactions use it: its keys, and what it refuses.
+
+use redis::{Cmd, Value};
+
+use super::key_space::{KeySpace, Watched, needs_memory};
+use super::planned_trouble::Refusal;
+use super::server::{Messages, SimulatedServer};
+use crate::domain::error::Fault;
+use crate::store::redis::{NextStep, TransactionSteps};
+use crate::store::{Answer, Blocker, Command, Verb};
+
+/// A server that is used without scripts.
+#[derive(Default)]
+pub(super) struct TransactionServer {
+    pub(super) keys: KeySpace,
+    /// Whether a transaction is aborted when a watched key has expired, as from Redis 6.0.9 on.
+    pub(super) notices_expiry: bool,
+    /// Whether it queues what needs no memory when it is full, as Valkey 9 does and Redis does not.
+    pub(super) queues_when_full: bool,
+}
+
+fn error(code: &str) -> Value {
+    let line = format!("-{code} as the simulation wants it\r\n");
+    redis::parse_redis_value(line.as_bytes()).expect("an error")
+}
+
+impl SimulatedServer {
+    fn micros(&self, now: u64) -> u64 {
+        self.clock(now).as_nanos() / 1_000
+    }
+
+    /// The code with which a command of a transaction is refused now.
+    fn code(&self, cmd: Option<&Cmd>, queues_when_full: bool, now: u64) -> Option<&'static str> {
+        let publishes = cmd.is_some_and(|cmd| {
+            matches!(cmd.args_iter().next(), Some(redis::Arg::Simple(b"PUBLISH")))
+        });
+        self.refused_by(now).find_map(|why| match why {
+            Refusal::Loading => Some("LOADING"),
+            Refusal::OutOfMemory => {
+                let refuses = |cmd: &Cmd| needs_memory(cmd) || !queues_when_full;
+                cmd.is_some_and(refuses).then_some("OOM")
+            }
+            Refusal::ReadOnly => (cmd.is_some() && !publishes).then_some("READONLY"),
+            Refusal::NoReplicas => (cmd.is_some() && !publishes).then_some("NOREPLICAS"),
+        })
+    }
+
+    /// The first round trip of a transaction.
+    pub(super) fn read(&mut self, steps: &mut TransactionSteps, now: u64) -> (Watched, Vec<Value>) {
+        let (watch, reads) = steps.begin();
+        let (micros, is_loading) = (self.micros(now), self.code(None, true, now).is_some());
+        let Some(server) = &mut self.by_transactions else { return Default::default() };
+        let watched = server.keys.watch(&watch, micros / 1_000);
+        let around = if watch.is_empty() { None } else { Some(Value::Okay) };
+        let read = |cmd: &Cmd| server.keys.execute(cmd, micros, &mut Vec::new());
+        let answers = around.clone().into_iter().chain(reads.iter().map(read)).chain(around);
+        let mut answers: Vec<_> = answers.collect();
+        if is_loading {
+            answers.fill(error("LOADING"));
+        }
+        (watched, answers)
+    }
+
+    /// The second one: an `EXEC` behind these commands. Messages come with their channels.
+    pub(super) fn exec(
+        &mut self,
+        cmds: &[Cmd],
+        watched: &Watched,
+        now: u64,
+    ) -> (Vec<Value>, Vec<(String, String)>) {
+        let micros = self.micros(now);
+        let Some(server) = &self.by_transactions else { return Default::default() };
+        let full = server.queues_when_full;
+        let refused = |cmd: &Cmd| self.code(Some(cmd), full, now).map(error);
+        let queued = |refused: Option<Value>| {
+            refused.unwrap_or_else(|| Value::SimpleString("QUEUED".into()))
+        };
+        let mut answers: Vec<_> = cmds.iter().map(|cmd| queued(refused(cmd))).collect();
+        let is_refused = self.code(None, full, now).is_some()
+            || answers.iter().any(|answer| matches!(answer, Value::ServerError(_)));
+        let mut published = Vec::new();
+        let Some(server) = &mut self.by_transactions else { return Default::default() };
+        answers.push(if is_refused {
+            error("EXECABORT")
+        } else if server.keys.has_changed(watched, micros / 1_000, server.notices_expiry) {
+            Value::Nil
+        } else {
+            let run = |cmd: &Cmd| server.keys.execute(cmd, micros, &mut published);
+            Value::Array(cmds.iter().map(run).collect())
+        });
+        (answers, published)
+    }
+
+    /// What is read beside a transaction.
+    pub(super) fn ask(&mut self, cmd: &Cmd, now: u64) -> Value {
+        let micros = self.micros(now);
+        let server = self.by_transactions.as_mut();
+        server.map_or(Value::Nil, |it| it.keys.execute(cmd, micros, &mut Vec::new()))
+    }
+
+    /// Lets the oracles see what stands at a lock's keys.
+    pub(super) fn show(&mut self, command: &Command, now: u64) {
+        let millis = self.micros(now) / 1_000;
+        let Some(server) = &self.by_transactions else { return };
+        let entry = server.keys.entry(&command.names, millis);
+        self.state.entries.insert(command.names.main().to_owned(), entry);
+    }
+
+    /// Who is told by a message.
+    pub(super) fn tell(
+        &self,
+        published: Vec<(String, String)>,
+        node: usize,
+        messages: &mut Messages,
+    ) {
+        for (channel, text) in published {
+            if let Some(process) = self.listener(node, &channel)
+                && let Some(event) = TransactionSteps::event_of(&text)
+            {
+                messages.push((process, event));
+            }
+        }
+    }
+
+    /// The process that listens at a channel.
+    pub(super) fn listener(&self, node: usize, channel: &str) -> Option<usize> {
+        let (_, manager) = channel.rsplit_once("~m:")?;
+        self.subscribers.get(&(node, manager.into())).copied()
+    }
+
+    /// Executes a command without anything between its round trips.
+    pub(super) fn at_once(
+        &mut self,
+        command: &Command,
+        (node, channel): (usize, &str),
+        now: u64,
+        messages: &mut Messages,
+    ) -> Result<Answer, Fault> {
+        if let Verb::Take { token, ttl } = &command.verb {
+            let mut cmd = redis::cmd("SET");
+            cmd.arg(command.names.main()).arg(&**token).arg("NX");
+            if let Some(ttl) = ttl {
+                cmd.arg("PX").arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+            }
+            let is_free = self.ask(&cmd, now) == Value::Okay;
+            let busy = Answer::Busy(Blocker::unknown());
+            return Ok(if is_free { Answer::Held { fence: None } } else { busy });
+        }
+        let mut steps = TransactionSteps::new(command.clone(), channel.into());
+        loop {
+            let (watched, answers) = self.read(&mut steps, now);
+            let mut listens = |channel: &str| self.listener(node, channel).is_some();
+            let mut next = steps.decide(answers, &mut listens);
+            if let NextStep::Write(cmds) = next {
+                let (answers, published) = self.exec(&cmds, &watched, now);
+                self.tell(published, node, messages);
+                next = steps.executed(answers);
+            }
+            if let NextStep::Done(answer) = next {
+                return answer.map(|it| steps.explained(it, |cmd| self.ask(&cmd, now)));
+            }
+        }
+    }
+}
