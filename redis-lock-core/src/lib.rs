@@ -25,6 +25,7 @@ pub use api::request::Request;
 
 mod domain;
 pub use domain::config_error::ConfigError;
+pub use domain::demand::Wait;
 pub use domain::error::{BackendError, BackendErrorKind, LockError};
 pub use domain::key::LockKey;
 pub use domain::state::{Drained, LockState, LossReason};
@@ -34,7 +35,6 @@ pub use domain::status::{
 };
 pub use domain::token::Token;
 pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
-pub use domain::wait::Wait;
 
 /// The driver, in the version that [`Builder::client`] takes. A new major version of it is a new major
 /// version of this crate.

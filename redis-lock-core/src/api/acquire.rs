@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::blocking::block_on_or;
-use crate::api::caller::Caller;
-use crate::api::nesting::{self, Outer};
-use crate::api::thread_tasks;
+use crate::api::nesting::{self, Caller, Outer};
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::fence::last_fence;
@@ -65,7 +63,7 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
 
 /// Takes the lock and blocks the thread meanwhile.
 pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
-    let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
+    let waits = nesting::current_thread_runtime().map(|_| request.clone());
     let _call = BlockingCall::begin();
     let mut begun = begin(&mut request, Caller::Thread)?;
     drop(request);
@@ -96,7 +94,7 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
         return Err(LockError::backend(None, &fault));
     }
     let demand = options.demand(keys, kind, &settings.in_common())?;
-    let runtime = thread_tasks::current_thread_runtime();
+    let runtime = nesting::current_thread_runtime();
     let demand = Arc::new(Demand { runtime, holding: nesting::held(), ..demand });
     let observed = Acquiring::begin(&demand);
     if let Err(error) = admit(locks, &demand, caller) {
@@ -118,7 +116,7 @@ fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError
         return Err(LockError::Shutdown);
     }
     if caller == Caller::Thread
-        && let Some(key) = thread_tasks::blocked_for_ever(locks, demand)
+        && let Some(key) = nesting::blocked_for_ever(locks, demand)
     {
         return Err(LockError::Reentrant { key, other_task: true });
     }

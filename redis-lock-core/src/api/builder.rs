@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::locks::Settings;
 use crate::api::server::{NodeOptions, Server, Servers};
-use crate::api::settings::Settings;
 use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
@@ -387,6 +387,54 @@ impl Builder {
         let settings = self.unchecked();
         let link = Link::new(settings.command_timeout(), arbiter);
         Locks::new(settings, link)
+    }
+}
+
+impl Locks {
+    /// Sets up everything: [`Builder`].
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Connects to a server, now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read,
+    /// [`Backend`](LockError::Backend) when the server can't be reached or refuses.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// Takes the URL of a server and connects on first use.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read.
+    pub fn open(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::builder().url(url).open()
+    }
+
+    /// As [`open`](Self::open) with `REDIS_URL`; `REDIS_LOCKS_NAMESPACE` names the namespace.
+    ///
+    /// # Errors
+    /// [`NotConfigured`](LockError::NotConfigured) when `REDIS_URL` is not set or empty, else as `open`.
+    pub fn from_env() -> Result<Self, LockError> {
+        let url = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
+        let url = url.ok_or(LockError::NotConfigured)?;
+        let mut builder = Self::builder().url(url);
+        if let Ok(namespace) = std::env::var("REDIS_LOCKS_NAMESPACE") {
+            builder = builder.namespace(namespace);
+        }
+        builder.open()
+    }
+
+    /// No server: locks between the tasks and threads that use clones of this value. For tests, and
+    /// for programs of one process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Builder::default().in_memory_locks()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::api::acquire;
-use crate::api::caller::Caller;
+use crate::api::nesting::Caller;
 use crate::api::scope::{self, Led};
 use crate::domain::demand::Adopted;
 use crate::{ConfigError, Guard, LockError, Request, Token};

@@ -1,17 +1,13 @@
 //! The public API: locks, requests, guards, and the functions that the attribute calls.
 
 // First, so that the page of `Locks` begins with how to get one.
-mod open;
-mod ping;
 
-mod kinds;
 pub(crate) mod locks;
 
 pub(crate) mod acquire;
 pub(crate) mod attribute;
 pub(crate) mod blocking;
 pub(crate) mod builder;
-pub(crate) mod caller;
 pub(crate) mod fulfil;
 pub(crate) mod global;
 pub(crate) mod guard;
@@ -23,5 +19,3 @@ pub(crate) mod request;
 pub(crate) mod scope;
 mod server;
 mod server_url;
-pub(crate) mod settings;
-pub(crate) mod thread_tasks;

@@ -1,4 +1,4 @@
-//! What one acquisition asks for: the options of a request, and the checked demand.
+//! What a request asks for: options that were checked, and the terms that the engine needs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::domain::kind::Kind;
+use crate::domain::key::Keys;
+use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::Label;
-use crate::domain::lock_terms::LockTerms;
 use crate::domain::names::Names;
-use crate::domain::title::{LockSort, Title};
-use crate::domain::together::Keys;
-use crate::{ConfigError, LockError, Token, Wait};
+use crate::{ConfigError, LockError, Token};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -443,4 +441,58 @@ pub(crate) mod tests {
         assert_eq!(command_limit(Duration::from_secs(6)), Duration::from_secs(1));
         assert_eq!(command_limit(Duration::from_secs(60)), Duration::from_secs(2));
     }
+}
+
+/// How long an acquisition waits for a lock that is busy.
+///
+/// ```
+/// use std::time::Duration;
+/// use redis_locks::Wait;
+/// assert_eq!(Wait::from(Duration::from_secs(5)), Wait::For(Duration::from_secs(5)));
+/// assert_eq!(Wait::from(Duration::ZERO), Wait::None);
+/// assert_eq!(Wait::default(), Wait::Forever);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(clippy::exhaustive_enums, reason = "there is no fourth way to wait")]
+pub enum Wait {
+    /// Until the lock is acquired. The default.
+    #[default]
+    Forever,
+    /// Not at all: one attempt.
+    None,
+    /// At most this long; [`LockError::Busy`](crate::LockError::Busy) after that.
+    For(Duration),
+}
+
+impl From<Duration> for Wait {
+    fn from(limit: Duration) -> Self {
+        if limit.is_zero() { Self::None } else { Self::For(limit) }
+    }
+}
+
+/// The checked options of a request, whatever its key.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct LockTerms {
+    /// In whole milliseconds; `None` never expires.
+    pub(crate) ttl: Option<Duration>,
+    /// How much longer the server keeps the key than the guard believes in its lease.
+    pub(crate) margin: Duration,
+    pub(crate) wait: Wait,
+    /// How many calls of the manager may wait for the key.
+    pub(crate) max_waiters: Option<usize>,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
+    /// For how long after the acquisition it stays known that what the lock was held for was done.
+    pub(crate) once: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) fair: bool,
+    pub(crate) repair_orphan: Option<Duration>,
+    pub(crate) label: Label,
+    /// How long one command may take.
+    pub(crate) timeout: Duration,
+    /// In whole milliseconds; with `None` the last release gives the lease back.
+    pub(crate) linger: Option<Duration>,
+    /// How long an acquisition waits for a server that can't be used, whatever its wait.
+    pub(crate) outage: Duration,
 }

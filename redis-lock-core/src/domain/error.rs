@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::domain::clock::rfc3339;
 use crate::domain::harmless::harmless;
-use crate::domain::timestamp::rfc3339;
 use crate::{ConfigError, Holder, LossReason, NoQuorum, NotReplicated};
 
 /// The most characters of an error's text that come from a server.

@@ -8,11 +8,10 @@ use tokio::task::coop::consume_budget;
 
 use super::Link;
 use super::lock_id::LockId;
-use super::resident::Granted;
-use super::table::Shard;
+use super::table::{Granted, Shard};
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
+use crate::domain::state::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, Waiter};
 use crate::{LockError, observe};

@@ -9,24 +9,21 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::engine_waker::EngineWaker;
-use super::idle_leases::IdleLeases;
-use super::in_use_answers::InUseAnswers;
+use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
 use super::outages::Outages;
 use super::path::{After, Overdue, PathReaper, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
-use super::released::Released;
-use super::resident::{Handle, Resident};
-use super::search::Search;
+use super::released::{Released, Search};
 use super::sender::Sender;
-use super::table::{Shard, Table};
+use super::table::{Handle, Resident, Shard, Table};
+use super::work::EngineWaker;
 use crate::domain::clock::Moment;
 use crate::domain::waiters::Waiters;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
-use crate::store::contained::contained;
+use crate::store::wire::contained;
 use crate::{Drained, observe};
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.

@@ -1,4 +1,4 @@
-//! Which machine.
+//! What identifies the machine of a lock, and a place.
 
 use std::sync::Arc;
 
@@ -30,3 +30,6 @@ impl LockId {
         Self { main: main.into(), number: 0 }
     }
 }
+
+/// Identifies a place of one engine. No number is used twice.
+pub(crate) type PlaceId = u64;

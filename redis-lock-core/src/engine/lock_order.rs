@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::place_id::PlaceId;
+use super::lock_id::PlaceId;
 use crate::domain::names::Names;
 
 /// The releases that are on their way, and what waits for them.

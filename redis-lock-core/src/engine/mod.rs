@@ -6,28 +6,18 @@
 //! timers.
 
 mod asking;
-mod carry_out;
 pub(crate) mod core;
-mod drain;
 #[cfg(test)]
 pub(crate) mod driven;
-mod engine_waker;
 mod events;
-mod gather;
 mod idle_leases;
-mod in_use_answers;
 
-mod linger_pauses;
-mod listen;
 mod lock_id;
 mod lock_order;
-mod mapping;
 mod notices;
-mod outage_lines;
 mod outages;
 mod outcomes;
 pub(crate) mod path;
-mod place_id;
 pub(crate) mod places;
 mod query;
 mod reader;
@@ -37,26 +27,23 @@ mod reaper;
 mod redirected;
 mod released;
 mod releasing;
-mod resident;
 #[cfg(test)]
 mod rest_tests;
 mod run;
-mod search;
 mod sender;
 mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod waiting_line;
 #[cfg(test)]
 mod waker_tests;
 mod work;
 
 pub(crate) use asking::{Asking, HasLink};
 pub(crate) use lock_id::LockId;
-pub(crate) use resident::Handle;
 pub(crate) use sender::BlockingCall;
+pub(crate) use table::Handle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -70,8 +57,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::store::Connector;
-use crate::store::contained::BUG;
-use crate::store::directory::Directory;
+use crate::store::wire::{BUG, Directory};
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;

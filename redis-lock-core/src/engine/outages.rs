@@ -10,7 +10,7 @@ use super::places::{Place, PlaceId};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::redirect::NodeName;
+use crate::store::wire::NodeName;
 
 /// The shortest time between two warnings of one kind about one server. So a server that fails and
 /// works by turns gets two lines in this time.

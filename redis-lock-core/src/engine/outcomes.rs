@@ -1,13 +1,27 @@
-//! Hands outcomes to those who asked.
+//! Hands outcomes to those who asked, notes what they say of the server, and carries out notices.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
 use super::lock_id::LockId;
-use super::notices::Notice;
-use super::path::{Origin, Settled};
+use super::notices::{Notice, Observation};
+use super::outages::OutageLine;
+use super::path::{Gathering, Origin, PartEntry, QueueEntry, Settled};
+use super::places::{Place, PlaceId, UNROUTED};
 use super::table::Shard;
-use crate::domain::error::Fault;
+use crate::BackendErrorKind;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::hold::Hold;
 use crate::lock::{Machine, Outcome};
+use crate::observe::{self, Audience};
 use crate::store::Answer;
+use crate::store::redis::NextPart;
 
 /// For how many outcomes memory is kept.
 const MOST_SPARE: usize = 256;
@@ -74,5 +88,233 @@ fn answer(outcome: Outcome) -> Result<Answer, Fault> {
     match outcome {
         Outcome::Answered(answer) => Ok(answer),
         Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
+    }
+}
+
+/// Why a part is not sent any more.
+pub(super) const UNWANTED: &str = "no caller wants the lock any more";
+
+impl Core {
+    /// An entry, or its parts where its keys have several slots.
+    pub(super) fn parts(
+        &self,
+        main: &Arc<str>,
+        entry: QueueEntry,
+        now: Moment,
+        settled: &mut Vec<Settled>,
+    ) -> Vec<PartEntry> {
+        match self.places.cluster() {
+            Some(cluster) if entry.is_split() => {
+                if let Some((names, token)) = entry.first_release() {
+                    // Its parts may be anywhere until all are answered.
+                    self.reaper().goes_to(&names, &token, None);
+                }
+                let (parts, outcome) = Gathering::begin(entry, now, cluster);
+                settled.extend(outcome);
+                parts
+            }
+            _ => vec![(Arc::clone(main), entry)],
+        }
+    }
+
+    /// A part has its outcome.
+    pub(super) fn gather(
+        &self,
+        gathering: &Arc<Gathering>,
+        group: usize,
+        outcome: Outcome,
+        work: &mut Work,
+    ) {
+        match gathering.answered(group, outcome) {
+            None => {}
+            Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer)),
+            Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
+                // Its token is being released; another round would overtake the release.
+                let dropped = Err(Fault::new(FaultClass::Refused, UNWANTED));
+                work.settled.extend(gathering.settle(dropped));
+            }
+            Some(NextPart::Ask(parts)) => {
+                for (main, entry) in gathering.entries(parts) {
+                    let place = self.places.of(&main);
+                    self.put_at(&place, entry, work);
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_wanted(&self, gathering: &Gathering) -> bool {
+        let Some(asked_by) = gathering.asked_by() else { return false };
+        asked_by.is_none_or(|(id, number)| {
+            let shard = self.table.shard(&id.main);
+            shard.get(&id).is_some_and(|resident| resident.machine.wants(number))
+        })
+    }
+}
+
+/// Whether a failure says something of the server, and not only of one lock.
+fn is_of_server(fault: &Fault) -> bool {
+    let is_of_lock = matches!(fault.class, FaultClass::Misuse | FaultClass::Unsupported);
+    !is_of_lock && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
+}
+
+/// Notices that give operators their lines.
+fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
+    lines.into_iter().map(|line| Notice::observe(Observation::Outage(line)))
+}
+
+impl Core {
+    /// A question of a machine has its outcome.
+    pub(super) fn note_outcome(
+        &self,
+        place: &Place,
+        outcome: &Outcome,
+        list: &mut VecDeque<Notice>,
+    ) {
+        match outcome {
+            Outcome::Answered(_) if !self.outages.are_any() => {}
+            Outcome::Answered(answer) => {
+                let has_written = matches!(answer, Answer::Held { .. });
+                list.extend(notices(self.outages.answers(place.id, has_written, Moment::now())));
+            }
+            // The path tells if the next connection can't be made either.
+            Outcome::Unknown(fault) if fault.kind == BackendErrorKind::Unreachable => {}
+            Outcome::Refused(fault) | Outcome::Unknown(fault) => {
+                if is_of_server(fault) && !self.is_shut() {
+                    list.extend(notices(self.outages.fails(place, fault, Moment::now()).1));
+                }
+            }
+        }
+    }
+
+    /// A renewal of a lock was missed. Operators are told of the first lock of each outage, because
+    /// all locks of a server miss theirs at the same time.
+    pub(super) fn note_missed(
+        &self,
+        place: &Place,
+        demand: Arc<Demand>,
+        fault: Fault,
+        list: &mut VecDeque<Notice>,
+    ) {
+        let now = Moment::now();
+        let (is_first, line) = match fault.kind {
+            BackendErrorKind::Unreachable => self.outages.disconnects(place, &fault, now),
+            _ => self.outages.fails(place, &fault, now),
+        };
+        list.extend(notices(line));
+        list.push_back(Notice::observe(Observation::Missed { demand, fault, is_first }));
+    }
+
+    /// A connection can't be made.
+    pub(super) fn note_unreachable(&self, place: &Place, fault: &Fault, work: &mut Work) {
+        let line = self.outages.disconnects(place, fault, Moment::now()).1;
+        work.notices.extend(notices(line));
+    }
+
+    /// A connection was made.
+    pub(super) fn note_connected(&self, place: PlaceId, work: &mut Work) {
+        work.notices.extend(notices(self.outages.connects(place, Moment::now())));
+    }
+
+    /// The map was read.
+    pub(super) fn note_places(&self, work: &mut Work) {
+        if self.outages.are_any() {
+            let places: Vec<_> = self.places.all().iter().map(|place| place.id).collect();
+            let now = Moment::now();
+            let lines = self.outages.connects(UNROUTED, now);
+            let gone = self.outages.retain(&places, now);
+            work.notices.extend(notices(lines.into_iter().chain(gone)));
+        }
+    }
+}
+
+impl Core {
+    /// Runs the user's code, and catches its panics.
+    pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
+        let run = AssertUnwindSafe(|| self.run(notice, work));
+        // The notice itself is done: the value was sent before the waker ran.
+        let _ = catch_unwind(run);
+    }
+
+    fn run(&self, notice: Notice, work: &mut Work) {
+        match notice {
+            Notice::Grant(id, handle, hold) => {
+                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
+                    self.take_back(&id, &hold, work);
+                }
+            }
+            // The caller may be gone, which changes nothing.
+            Notice::Fail(handle, error) => drop(handle.send(Err(error))),
+            Notice::Confirm(confirm, outcome) => {
+                drop(confirm.send(outcome.map_err(|error| *error)));
+            }
+            Notice::Reply(reply, answer) => drop(reply.send(*answer)),
+            Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
+            Notice::Lost(hold) => hold.report_end(Some(&self.notices.audience)),
+            Notice::Wake(waker) => waker.wake(),
+            Notice::OpenReader(place) => self.open_reader(place),
+            Notice::Observe(observation) => tell(*observation, &self.notices.audience),
+        }
+    }
+
+    /// The caller is gone. An adopted token still belongs to the process that gave it away.
+    fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
+        self.step(id, work, |machine, env, out| match hold.demand.adopts {
+            Some(_) => drop(machine.detach(hold, env, out)),
+            None => drop(machine.release(hold, false, || None, env, out)),
+        });
+    }
+
+    /// Leaves it to notices to wake so many of those who wait for the same. `one` wakes one of them, and
+    /// each has a notice of its own, so that a waker that blocks delays no other.
+    pub(super) fn wake_each(&self, one: Arc<impl Wake + Send + Sync + 'static>, count: usize) {
+        if count > 0 {
+            let one = Waker::from(one);
+            self.leave(&mut (0..count).map(|_| Notice::Wake(one.clone())).collect());
+        }
+    }
+
+    /// Leaves notices to the threads that carry them out, which the engine starts and watches.
+    pub(super) fn leave(&self, notices: &mut VecDeque<Notice>) {
+        self.notices.add(notices);
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.notices.hand_to_thread(self.notifier());
+        } else {
+            self.waker.wake();
+        }
+    }
+
+    /// The loop of a thread that carries out notices. It ends when there are enough such threads,
+    /// or when the engine has ended.
+    pub(super) fn notifier(&self) -> impl FnOnce() + Send + 'static {
+        let me = Weak::clone(&self.me);
+        move || {
+            let Some(core) = me.upgrade() else { return };
+            while let Some(notice) = core.notices.next() {
+                core.act(|work| core.carry_out(notice, work));
+            }
+        }
+    }
+}
+
+/// Reports to subscribers and recorders.
+fn tell(observation: Observation, audience: &Audience) {
+    match observation {
+        Observation::Contended(demand, holder) => {
+            observe::contended(&demand, holder.as_deref(), audience);
+        }
+        Observation::LongWait(demand, error) => {
+            audience.tell(|| observe::log::long_wait(&error, demand.holding.as_deref()));
+        }
+        Observation::Renewed(sort) => observe::renewed(sort),
+        Observation::Missed { demand, fault, is_first } => {
+            observe::failed(demand.key(), demand.sort(), &fault, audience);
+            observe::missed(&demand, &fault, is_first, audience);
+        }
+        Observation::Failed(key, sort, fault) => observe::failed(&key, sort, &fault, audience),
+        Observation::Idle(sort, event) => observe::idle(sort, event),
+        Observation::Outage(line) => {
+            let OutageLine { server, why, lasted, is_over } = &line;
+            audience.tell(|| observe::log::outage(server.as_deref(), why, *lasted, *is_over));
+        }
     }
 }

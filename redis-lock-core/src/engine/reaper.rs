@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lock_id::PlaceId;
 use super::lock_order::LockOrder;
-use super::place_id::PlaceId;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Confirmation, Reap};

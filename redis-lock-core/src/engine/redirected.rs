@@ -1,19 +1,17 @@
-//! Entries that a node did not execute because another node has the key.
-//!
-//! A release must not be executed before the acquisition that it undoes. In one queue the order
-//! ensures that. When the two may have gone to different places, the release leaves a tombstone. A
-//! question that was redirected is sent again only while its machine still wants it.
+//! Several nodes: what follows from a new map, and from a node that does not have a key.
 
 use std::sync::Arc;
 
 use super::core::{Core, Work, touch};
-use super::gather::UNWANTED;
 use super::lock_id::LockId;
-use super::path::{Origin, QueueEntry, Settled};
+use super::outcomes::UNWANTED;
+use super::path::{Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceOf};
 use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names;
 use crate::lock::{Outcome, Outgoing};
-use crate::store::redirect::Redirect;
+use crate::store::wire::{Map, NodeName, Redirect};
 
 /// A version that no routing has.
 const NO_ROUTING: u64 = u64::MAX;
@@ -141,5 +139,66 @@ impl Core {
         if let Outcome::Refused(_) | Outcome::Unknown(_) = outcome {
             self.look_soon();
         }
+    }
+}
+
+impl Core {
+    /// A node contradicted the map, or may have.
+    pub(crate) fn look_soon(&self) {
+        if let Some(due) = self.places.look_soon() {
+            self.waker.wake_by(due);
+        }
+    }
+
+    /// A node says that another one has a slot.
+    pub(super) fn moved(&self, slot: u16, to: &NodeName) {
+        self.places.correct(slot, to);
+        self.look_soon();
+    }
+
+    /// Begins to read the map when that is due.
+    pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
+        if let Some(unrouted) = self.places.begin_look(now)
+            && !unrouted.path.traffic().look(now, results)
+        {
+            // What is being read may be older than the reason for this look.
+            self.look_soon();
+        }
+    }
+
+    /// The map was read.
+    pub(crate) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
+        let Some(unrouted) = self.places.unrouted() else { return };
+        let mut results = Results::default();
+        let gone = self.places.take_map(map, Moment::now());
+        for place in &gone {
+            let what = "this node is no primary any more";
+            let fault = Fault::new(FaultClass::Unknown, what);
+            place.path.traffic().retire(&fault, &mut results);
+            place.path.wake_deposed();
+        }
+        unrouted.path.traffic().looked(number, Moment::now(), &mut results);
+        for place in self.places.primaries().iter() {
+            let is_here = |main: &str| self.places.of(main).id == place.id;
+            place.path.traffic().give_up_moved(is_here, &mut results);
+        }
+        self.note_places(work);
+        self.take_in(&mut results, work);
+        self.send(work);
+        if !gone.is_empty() {
+            self.release_again(work);
+        }
+        self.notify_moved(work);
+    }
+
+    /// Has machines whose lock is at another place now ask, or renew, at once.
+    fn notify_moved(&self, work: &mut Work) {
+        let moved = self.places.take_moved();
+        if moved.is_empty() {
+            return;
+        }
+        let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
+        self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
+        self.send(work);
     }
 }

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
@@ -18,8 +19,8 @@ use super::places::{Place, PlaceId};
 use super::sender::is_engine;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::directory::Map;
-use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
+use crate::store::wire::{Directory, Map};
+use crate::store::{BoxFuture, Connected, Connector, Event, Hints, Readiness};
 
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
@@ -71,7 +72,7 @@ pub(super) fn serve(core: &Arc<Core>) {
             let (hint_sender, hints) = mpsc::unbounded_channel();
             let (place_tasks, work) = (HashMap::new(), Box::default());
             let directory = core.places.directory().map(|directory| {
-                tokio::spawn(super::listen::keep_watching(Arc::clone(core), Arc::clone(directory)))
+                tokio::spawn(keep_watching(Arc::clone(core), Arc::clone(directory)))
             });
             let mut engine =
                 Engine { core, work, inputs, report, hints, hint_sender, place_tasks, directory };
@@ -235,7 +236,7 @@ impl Engine<'_> {
             }
             place = ready, if is_watched => blind = place,
             () = self.core.waker.woken() => {}
-            () = tokio::time::sleep(due.since(now)) => {}
+            () = sleep(due.since(now)) => {}
         }
         self.core.waker.wakes();
         if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
@@ -305,7 +306,7 @@ impl PlaceTasks {
             }
             if let (Some(epoch), Some(connector)) = (epoch, &place.connector) {
                 let hints = Hints::new(place.id, hints.clone());
-                let listening = super::listen::keep_listening(Arc::clone(connector), hints);
+                let listening = keep_listening(Arc::clone(connector), hints);
                 self.listener = Some((epoch, tokio::spawn(listening)));
             }
         }
@@ -325,5 +326,43 @@ impl PlaceTasks {
         if let Some((_, listener)) = self.listener {
             listener.abort();
         }
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A subscription that ends sooner than this counts as one that could not be made.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+
+/// Subscribes again whenever the subscription ends, until the connection beside it ends.
+pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) {
+    let mut pause = FIRST_PAUSE;
+    let mut warned = false;
+    loop {
+        let since = Instant::now();
+        let why = connector.listen(hints.clone()).await;
+        // This task ends with the engine, so a closed channel needs no handling.
+        hints.send(Event::Listening { hints_enabled: false });
+        if since.elapsed() >= SHORT_LIFE {
+            (pause, warned) = (FIRST_PAUSE, false);
+            continue;
+        }
+        // Every waiter looks at its lock after each subscription, so this must not happen in a
+        // tight loop.
+        if !warned {
+            crate::observe::log::not_listening(&why.what);
+            warned = true;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Has the engine read the map whenever the directory is notified of a change.
+pub(super) async fn keep_watching(core: Arc<Core>, directory: Arc<dyn Directory>) {
+    loop {
+        directory.changed().await;
+        core.look_soon();
     }
 }

@@ -1,17 +1,22 @@
-//! The table of machines, in shards whose locks are held for a short time.
+//! The table of machines, in shards whose locks are held for a short time, and what is noted of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::linger_pauses::LingerPauses;
+use tokio::sync::oneshot;
+
+use super::idle_leases::LingerPauses;
 use super::lock_id::LockId;
-use super::resident::{Handle, Resident};
-use super::waiting_line::{Spot, WaitingLine};
 use crate::domain::clock::Moment;
-use crate::lock::Machine;
+use crate::domain::error::Fault;
+use crate::lock::hold::Hold;
+use crate::lock::{Effects, Env, Machine, QueuePlace, Rank};
+use crate::store::wire::contained;
+use crate::{LockError, LossReason};
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;
@@ -255,6 +260,123 @@ impl Drop for Locked<'_> {
     }
 }
 
+/// What a caller waits for. The error is in a box, because it is large and rare.
+pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
+
+/// How a waiter is notified.
+pub(crate) type Handle = oneshot::Sender<Granted>;
+
+/// A machine, and the data that is derived from it.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) machine: Machine<Handle>,
+    /// When its timer is due; `NEVER` without one.
+    pub(super) timer: Moment,
+    /// The token by which messages may refer to it.
+    pub(crate) indexed: Option<Arc<str>>,
+    /// Its place in the server's queue, if it has one.
+    pub(super) place: Option<QueuePlace>,
+    /// Where it stands among the machines of this process that are in that queue.
+    pub(super) spot: Option<Spot>,
+    /// The number of its entry in the list of idle leases.
+    pub(crate) idle_entry: Option<NonZeroU64>,
+    /// The version of the routing that its open question was sent with, when there are several
+    /// places.
+    pub(crate) asked: u64,
+}
+
+impl Resident {
+    pub(super) fn new() -> Self {
+        Self {
+            machine: Machine::new(),
+            timer: Moment::NEVER,
+            indexed: None,
+            place: None,
+            spot: None,
+            idle_entry: None,
+            asked: 0,
+        }
+    }
+
+    /// A bug made the machine panic. What it knew may be wrong, so its hold ends as lost, and those who
+    /// wait are refused.
+    pub(super) fn fail(&mut self, fault: &Fault, env: &Env<'_>, out: &mut Effects<Handle>) {
+        let error = LockError::backend(None, fault);
+        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
+        if contained(|| self.machine.close(&error, &reason, env, out)).is_err() {
+            self.machine = Machine::new();
+        }
+    }
+
+    /// Where it stands among the machines of this process for the same key.
+    pub(super) fn rank(&self, id: &LockId) -> Rank {
+        match self.spot {
+            _ if !id.has_own_machine() => Rank::Alone,
+            Some(Spot::Behind(_)) => Rank::Behind,
+            Some(Spot::Front) | None => Rank::Front,
+        }
+    }
+
+    /// Whether it has another place in the server's queue than what was noted, or none any more.
+    pub(super) fn changes_line(&self) -> bool {
+        self.machine.place() != self.place
+    }
+}
+
+/// So many waiters look often: more than a release lets in at once, so that whoever is let in next is
+/// among them even if the message is lost. Few in tests, so that some waiters are behind.
+const FRONT: usize = if cfg!(test) { 2 } else { 32 };
+
+/// Where a waiter stands among those of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spot {
+    Front,
+    /// The others are let in before it. It joined as the one with this number.
+    Behind(u64),
+}
+
+/// The waiters of this process for a lock, by the numbers of their machines. Each of them is in the
+/// server's queue.
+///
+/// The numbers of machines say who asked first. Where that was refused at first, each queued when it
+/// tried again, so the order of the queue is that in which the answers said so.
+#[derive(Debug, Default)]
+pub(super) struct WaitingLine {
+    front: BTreeSet<u64>,
+    /// In the order in which they joined.
+    behind: BTreeMap<u64, u64>,
+    /// How many have joined behind.
+    joined: u64,
+}
+
+impl WaitingLine {
+    pub(super) fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.behind.is_empty()
+    }
+
+    pub(super) fn join(&mut self, number: u64) -> Spot {
+        if self.front.len() < FRONT {
+            self.front.insert(number);
+            return Spot::Front;
+        }
+        self.joined += 1;
+        self.behind.insert(self.joined, number);
+        Spot::Behind(self.joined)
+    }
+
+    /// Takes out a waiter. Returns the one that comes to the front for it.
+    pub(super) fn leave(&mut self, number: u64, spot: Spot) -> Option<u64> {
+        if let Spot::Behind(joined) = spot {
+            self.behind.remove(&joined);
+            return None;
+        }
+        self.front.remove(&number);
+        let (_, next) = self.behind.pop_first()?;
+        self.front.insert(next);
+        Some(next)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,5 +402,33 @@ mod tests {
             shard.get_or_create(&LockId { main: main.into(), number });
         }
         assert_eq!(shard.of_key("a").count(), 3);
+    }
+}
+
+#[cfg(test)]
+mod waiting_line_tests {
+    use super::Spot::{Behind, Front};
+    use super::*;
+
+    #[test]
+    fn the_first_of_those_behind_comes_to_the_front_when_one_of_these_leaves() {
+        let mut line = WaitingLine::default();
+        assert_eq!([1, 2].map(|number| line.join(number)), [Front; 2]);
+        assert_eq!([3, 4, 5].map(|number| line.join(number)), [Behind(1), Behind(2), Behind(3)]);
+        assert_eq!(line.leave(3, Behind(1)), None, "it was behind itself");
+        assert_eq!([1, 4, 2].map(|number| line.leave(number, Front)), [Some(4), Some(5), None]);
+        assert_eq!(line.join(6), Front);
+        assert_eq!([5, 6].map(|number| line.leave(number, Front)), [None; 2]);
+        assert!(line.front.is_empty() && line.behind.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_queued_later_comes_later_though_it_asked_before() {
+        let mut line = WaitingLine::default();
+        assert_eq!([7, 9].map(|number| line.join(number)), [Front; 2]);
+        assert_eq!([8, 1, 2].map(|number| line.join(number)), [Behind(1), Behind(2), Behind(3)]);
+        assert_eq!(line.leave(1, Behind(2)), None);
+        assert_eq!(line.join(1), Behind(4), "it has queued again");
+        assert_eq!([9, 7, 8].map(|number| line.leave(number, Front)), [8, 2, 1].map(Some));
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
-use super::held_lease::Lease;
+use super::attempt::Lease;
 use super::question::{About, Open};
-use super::queue_place::{QueuePlace, QueuePlaces};
-use super::timing::{HintThrottle, look_at, look_from_front};
+use super::timing::{
+    ASK, ASK_WAIT, HandOverRequest, HintThrottle, QueuePlace, QueuePlaces, look_at, look_from_front,
+};
 use super::{
     Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
     unanswered,
@@ -15,9 +15,9 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
-use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
+use crate::domain::state::{AskOutcome, IdleEvent};
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 

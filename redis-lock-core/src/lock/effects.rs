@@ -7,9 +7,9 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::idle_event::IdleEvent;
+use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
-use crate::domain::title::LockSort;
+use crate::domain::state::IdleEvent;
 use crate::store::Command;
 
 /// What has to be done after one step of a machine, in order.

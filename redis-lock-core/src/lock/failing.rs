@@ -1,12 +1,19 @@
-//! Questions that fail while the lock is contended for.
+//! What callers are told when they do not get the lock, and tokens whose leases have lapsed.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::contend::{Contending, LastAnswer};
-use super::question::Open;
+use super::question::{About, Open};
 use super::timing::retry_at;
-use super::{Effects, Env, Machine, Stage, Waiter};
-use crate::LockError;
+use super::{Effects, Env, Later, Machine, Rank, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
+use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::mark::Mark;
+use crate::domain::state::IdleEnd;
+use crate::lock::hold::Hold;
+use crate::{LockError, LossReason};
 
 impl<W> Machine<W> {
     /// The answer took longer than the lease that it grants, which is as good as no answer.
@@ -72,5 +79,194 @@ impl<W> Machine<W> {
             }
         };
         LockError::backend(Some(waiter.demand.key()), &fault)
+    }
+}
+
+/// A hold that has ended although its guard or its body may still live. A body that was stopped beyond its
+/// lease may act before it finds that out, so nothing is released until the guard is dropped, or until
+/// the server has forgotten the token.
+#[derive(Debug)]
+pub(super) struct LapsedHold {
+    hold: Arc<Hold>,
+    reap: Box<Reap>,
+    until: Moment,
+}
+
+impl<W> Machine<W> {
+    /// Leaves the token of a hold that has ended on the server.
+    pub(super) fn leave_lapsed(&mut self, hold: &Arc<Hold>, reap: Box<Reap>, env: &Env<'_>) {
+        let until = env.now.after(reap.attempt().longest());
+        self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
+    }
+
+    /// The guard of a hold is gone: nobody acts in the belief that it has the lock.
+    pub(super) fn release_lapsed(&mut self, hold: &Arc<Hold>, out: &mut Effects<W>) {
+        self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), out);
+    }
+
+    /// The server has forgotten what a guard that is never dropped left there.
+    pub(super) fn forget_lapsed(&mut self, now: Moment, out: &mut Effects<W>) {
+        self.part_with_lapsed(|lapsed| lapsed.until <= now, out);
+    }
+
+    pub(super) fn part_with_lapsed(
+        &mut self,
+        is_over: impl Fn(&LapsedHold) -> bool,
+        out: &mut Effects<W>,
+    ) {
+        for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
+            out.part(Some(lapsed.reap.waited_for(true)));
+        }
+    }
+
+    /// Whether the guard of a hold that has ended may still live.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        !self.lapsed.is_empty()
+    }
+
+    pub(super) fn lapsed_due(&self) -> Moment {
+        self.lapsed.iter().map(|lapsed| lapsed.until).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// The tokens of holds that have ended and are not released yet.
+    #[cfg(test)]
+    pub(crate) fn lapsed_tokens(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.lapsed.iter().map(|lapsed| lapsed.reap.attempt().wire())
+    }
+}
+
+impl<W> Machine<W> {
+    /// How many calls wait in these machines of one key. One whose first question is open may get the lock at
+    /// once, so it does not count, unless this process has the lock.
+    pub(crate) fn waiting<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
+    where
+        W: 'a,
+    {
+        let (mut waiting, mut asking, mut is_held) = (0_usize, 0, false);
+        for machine in machines {
+            waiting += machine.waiters.waiting();
+            match &machine.stage {
+                Stage::Held(_) => is_held = true,
+                Stage::Contending(contending) if contending.is_first() => asking += 1,
+                _ => {}
+            }
+        }
+        if is_held { waiting } else { waiting.saturating_sub(asking) }
+    }
+
+    /// How many calls wait in these machines of one key that the server has refused the lock before.
+    pub(crate) fn refused_before<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
+    where
+        W: 'a,
+    {
+        let has_answer = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if !contending.is_first());
+        machines.filter(has_answer).map(|machine| machine.waiters.waiting()).sum()
+    }
+
+    /// Whether its call wants no long queue, and has asked for the first time.
+    pub(crate) fn may_be_crowded(&self) -> bool {
+        let limit = self.waiters.first().and_then(|first| first.demand.terms.max_waiters);
+        matches!(&self.stage, Stage::Contending(contending) if contending.is_first())
+            && limit.is_some()
+    }
+
+    /// The lock is busy. Refuses a call that asked for the first time when so many wait already.
+    pub(super) fn refuse_crowd(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+        if open.about == About::Take || !self.may_be_crowded() {
+            return;
+        }
+        let Some(first) = self.waiters.first() else { return };
+        let most = first.demand.terms.max_waiters.unwrap_or(usize::MAX);
+        if env.waiting >= most && first.can_wait() {
+            let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
+            if let Some(waiter) = self.waiters.pop() {
+                out.fail(waiter.handle, LockError::Crowded { key, waiting });
+            }
+        }
+    }
+
+    /// Whether callers that came before, or a holder of this process, have to be waited for.
+    pub(crate) fn is_behind(&self, id: u64) -> bool {
+        let has_holder = matches!(self.stage, Stage::Held(_));
+        has_holder || self.waiters.first().is_some_and(|first| first.id != id)
+    }
+
+    /// Ends everything: waiters are refused, and the present hold is lost.
+    pub(crate) fn close(
+        &mut self,
+        error: &LockError,
+        reason: &LossReason,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.refuse_all(error, env, out);
+        self.revoke(reason, env, out);
+        self.part_with_lapsed(|_| true, out);
+    }
+
+    /// Refuses all waiters, and gives an idle lease back. The present hold goes on.
+    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &Env<'_>, out: &mut Effects<W>) {
+        for waiter in self.waiters.drain() {
+            out.fail(waiter.handle, error.clone());
+        }
+        self.give_up_kept(IdleEnd::Shutdown, env, out);
+        self.abandon_if_unwanted(env, out);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
+    }
+}
+
+impl<W> Machine<W> {
+    /// Tells callers that what they want to do once was done. Returns whether more of them came after the
+    /// question was sent.
+    pub(super) fn tell_done(&mut self, done: &Mark, sent: Moment, out: &mut Effects<W>) -> bool {
+        let once = self.waiters.iter().filter(|waiter| waiter.demand.terms.once.is_some());
+        let once: Vec<_> = once.map(|waiter| (waiter.id, waiter.asked)).collect();
+        for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
+            if let Some(waiter) = self.waiters.leave(*id) {
+                let key = waiter.demand.key().to_string();
+                out.fail(
+                    waiter.handle,
+                    LockError::Done { key, by: done.token.label(), at: done.at },
+                );
+            }
+        }
+        once.iter().any(|(_, asked)| *asked > sent)
+    }
+}
+
+/// How long a call waits before subscribers are told. They are told again after twice that time, and
+/// so on.
+const LONG: Duration = Duration::from_secs(30);
+
+impl<W> Machine<W> {
+    /// When to tell that the first waiter waits for long: for as long as this process has the lock,
+    /// where it has. A queue in which each waiter gets its turn is told of at most once in that time.
+    pub(super) fn long_wait_due(&self) -> Moment {
+        // Those who want to lead wait through outages, and have nothing else to do.
+        let can_be_long = |first: &&Waiter<W>| first.demand.terms.outage < ENDLESS;
+        let Some(first) = self.waiters.first().filter(can_be_long) else { return Moment::NEVER };
+        let since = match &self.stage {
+            Stage::Held(held) => first.asked.max(held.hold().since),
+            _ => first.asked,
+        };
+        let next = since.after(LONG.max(self.warned.since(since).saturating_mul(2)));
+        next.max(self.warned.after(LONG))
+    }
+
+    pub(super) fn tell_long_wait(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        if self.long_wait_due() > env.now {
+            return;
+        }
+        self.warned = env.now;
+        let Some(first) = self.waiters.first() else { return };
+        // That a server fails is told of by itself.
+        if let (error @ LockError::Busy { .. }, Rank::Alone | Rank::Front) =
+            (self.refusal(first, env.now), env.rank)
+        {
+            out.later.push(Later::LongWait(Arc::clone(&first.demand), Box::new(error)));
+        }
     }
 }

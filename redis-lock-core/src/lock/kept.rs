@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::attempt::Lease;
 use super::held::Held;
-use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::Turn;
 use super::{Attempt, Effects, Env, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::{IdleEnd, IdleEvent};
+use crate::domain::state::{IdleEnd, IdleEvent};
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 

@@ -27,44 +27,32 @@
 //! - An [`Attempt`], which contains a token, is moved and never copied. It leaves a machine as a
 //!   [`Reap`], and later entries in the ordered queue of its place can't overtake it.
 
-mod askers;
 mod attempt;
 mod contend;
-mod done;
-mod drain;
 mod effects;
 mod failing;
-mod hand_over;
 mod held;
-mod held_lease;
 pub(crate) mod hold;
 mod hold_life;
 mod kept;
-mod lapsed;
 mod local_view;
-mod long_wait;
 mod question;
-mod queue_place;
-mod rank;
 mod reap;
 mod release;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
-mod waiter;
 mod waiters;
 
-pub(crate) use askers::Confirm;
 pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
+pub(crate) use question::Confirm;
 pub(crate) use question::{Outcome, Question};
-pub(crate) use queue_place::QueuePlace;
-pub(crate) use rank::Rank;
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
-pub(crate) use waiter::Waiter;
-pub(crate) use waiters::Waiters;
+pub(crate) use timing::{QueuePlace, Rank};
+pub(crate) use waiters::{Waiter, Waiters};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,18 +60,17 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::IdleEnd;
 use crate::domain::lease;
+use crate::domain::state::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Command, Verb};
 use crate::{LockError, Token, Wait};
-use askers::Askers;
 use contend::Contending;
+use failing::LapsedHold;
 use held::Held;
 use kept::KeptLease;
-use lapsed::LapsedHold;
-use question::{About, Open};
-use waiter::{busy, unanswered};
+use question::{About, Askers, Open};
+use waiters::{busy, unanswered};
 
 /// The environment of a machine at the time of an event.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Env, Rank};
+use super::Env;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
@@ -159,4 +159,61 @@ pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Momen
         false => Duration::from_millis(25) * (1 << failures.min(5)),
     };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)
+}
+
+/// How long a caller that does not wait stays in the queue after an idle holder was asked.
+pub(super) const ASK: Duration = Duration::from_millis(200);
+
+/// How long the holder has to answer, or three round trips if those take longer.
+pub(super) const ASK_WAIT: Duration = Duration::from_millis(50);
+
+/// Whether a holder that may be idle was asked to hand over to callers that do not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HandOverRequest {
+    Not,
+    /// It was asked, and its answer is awaited until the time of the next look.
+    Waits,
+    /// It has answered, or its time is over: the next look decides.
+    Over {
+        answered: bool,
+    },
+    /// That look has found that the lock is in use.
+    Refused,
+}
+
+/// Where a machine stands among those of its process that wait for the same lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rank {
+    /// All tasks of the process share it, as with a mutex.
+    Alone,
+    /// Among the first.
+    Front,
+    /// Many others are let in before it.
+    Behind,
+}
+
+/// A place, by the number of places that the token has had. One that was taken out of the queue, and
+/// queues again, is behind those that it was ahead of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueuePlace(u32);
+
+/// What the answers have said of a token's place.
+#[derive(Debug, Default)]
+pub(super) struct QueuePlaces {
+    had: u32,
+    present: Option<QueuePlace>,
+}
+
+impl QueuePlaces {
+    pub(super) fn note(&mut self, blocker: &Blocker) {
+        let came_last = blocker.came_last && !planted!(PlaceNotNew);
+        if blocker.queued && (came_last || self.present.is_none()) {
+            self.had += 1;
+        }
+        self.present = blocker.queued.then_some(QueuePlace(self.had));
+    }
+
+    pub(super) fn present(&self) -> Option<QueuePlace> {
+        self.present
+    }
 }

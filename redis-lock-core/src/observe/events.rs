@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::HoldFacts;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::title::Title;
+use crate::domain::kind::Title;
 use crate::{LockError, LossReason};
 
 /// Emits an event when the feature is on. The values in brackets count as used when it is off.

@@ -4,15 +4,19 @@
 //! gets them on a thread of their own.
 
 #[cfg(feature = "tracing")]
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 #[cfg(feature = "tracing")]
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::catch_unwind;
+#[cfg(feature = "tracing")]
+use std::sync::atomic::AtomicUsize;
+#[cfg(feature = "tracing")]
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::{held_by, in_words};
-use crate::domain::title::Title;
+use crate::domain::kind::Title;
 
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.

@@ -23,8 +23,8 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::idle_event::IdleEvent;
-use crate::domain::title::LockSort;
+use crate::domain::kind::LockSort;
+use crate::domain::state::IdleEvent;
 use crate::{LockError, LossReason, Token};
 use numbers::Series;
 

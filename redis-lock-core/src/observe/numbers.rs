@@ -9,8 +9,8 @@ use std::time::Duration;
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
 use crate::domain::error::BackendErrorKind;
-use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::title::LockSort;
+use crate::domain::kind::LockSort;
+use crate::domain::state::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";

@@ -5,8 +5,8 @@ pub(super) use Silence as Series;
 use std::time::Duration;
 
 use crate::domain::error::BackendErrorKind;
-use crate::domain::idle_event::{AskOutcome, IdleEnd};
-use crate::domain::title::LockSort;
+use crate::domain::kind::LockSort;
+use crate::domain::state::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 #[derive(Debug)]

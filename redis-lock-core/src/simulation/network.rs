@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::error::Fault;
 use crate::engine::places::PlaceId;
-use crate::store::redirect::Redirect;
 use crate::store::redis::Sequence;
+use crate::store::wire::Redirect;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
 
 /// What arrives at the client.

@@ -15,8 +15,8 @@ use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
 use crate::engine::places::{PlaceId, UNROUTED};
-use crate::store::directory::Map;
 use crate::store::redis::NodeList;
+use crate::store::wire::Map;
 use crate::store::{Connected, Event as Hint};
 
 /// How old an answer may be for the engine to rely on it.

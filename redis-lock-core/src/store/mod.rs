@@ -1,21 +1,17 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
-pub(crate) mod contained;
-pub(crate) mod directory;
 mod limits;
 pub(crate) mod link_slot;
 pub(crate) mod memory;
 pub(crate) mod quorum;
-pub(crate) mod redirect;
 pub(crate) mod redis;
 pub(crate) mod server_view;
-mod task_waker;
 #[cfg(feature = "rustls")]
 pub(crate) mod tls;
-mod wire;
+pub(crate) mod wire;
 
+pub(crate) use link_slot::{SharedNews, TaskWaker};
 pub(crate) use server_view::ServerView;
-pub(crate) use task_waker::{SharedNews, TaskWaker};
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };

@@ -1,17 +1,20 @@
-//! A connection to the arbiter, as the queue of a place drives it.
+//! What the engine needs of an arbiter: connections, as the queue of a place drives them, and a map of nodes.
 
 use std::future::Future;
 use std::io;
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::redirect::Redirect;
 use super::{Answer, Command, Event};
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::error::{Fault, FaultClass};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -134,4 +137,75 @@ pub(crate) trait Connector: Send + Sync {
     /// Listens for hints until the subscription ends, and returns why it ended. It sends
     /// `Listening` once the subscription works.
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault>;
+}
+
+/// What the log says of a panic of ours.
+pub(crate) const BUG: &str = "redis-locks failed: this is a bug, please report it with the message of \
+                              the panic on standard error and the versions of this crate and of the \
+                              server";
+
+/// Reads, or decides about, what a server sent, or steps the machine of a lock. That must not panic.
+/// Should it do so, it costs this one answer or this one lock, and not the engine with everything that
+/// the process holds.
+pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        crate::observe::log::bug(BUG);
+        Fault::new(FaultClass::Permanent, BUG).of(BackendErrorKind::Protocol)
+    })
+}
+
+/// A node's name: the address that it announces, as `host:port`.
+pub(crate) type NodeName = Arc<str>;
+
+/// Says that a command was certainly not executed, and which node to ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Redirect {
+    /// Another node has the slot.
+    Moved { slot: u16, to: NodeName },
+    /// Another node has this key while its slot is being moved there. It has to be asked with
+    /// `ASKING`.
+    Ask { to: NodeName },
+}
+
+/// Which primary had which slots when the nodes were asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Map {
+    /// The map with the larger epoch is the newer one. Of two maps with the same epoch, the one
+    /// that was asked for later is newer.
+    pub(crate) epoch: u64,
+    /// Whether every node that was asked says that it serves its slots.
+    pub(crate) is_healthy: bool,
+    /// Whether nodes contradict each other about who has which slots, so that a part of it may be
+    /// over.
+    pub(crate) is_disputed: bool,
+    pub(crate) primaries: Vec<Primary>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Primary {
+    pub(crate) name: NodeName,
+    /// The slots that it has: `0..=16383` when the server is no cluster, empty when it is about to
+    /// get its first slots.
+    pub(crate) slots: Vec<RangeInclusive<u16>>,
+}
+
+/// Knows the nodes of one arbiter: asks them which of them has which slots, and makes a connector
+/// for each.
+pub(crate) trait Directory: Send + Sync {
+    /// Asks the nodes which of them has which slots now. `known` are the nodes of the last map,
+    /// which are asked in addition to the seeds. It is polled on the engine's runtime and limits
+    /// its own time.
+    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>>;
+
+    /// Completes when a message says that the map may have changed, so that it is read before the
+    /// interval is over.
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// How often the map is read when nothing says that it has changed.
+    fn look_interval(&self) -> Duration;
+
+    /// The connector of a node.
+    fn connector(&self, node: &NodeName) -> Arc<dyn Connector>;
 }

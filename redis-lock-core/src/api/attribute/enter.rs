@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 
 use super::plan::{Fixed, Plan};
 use crate::api::acquire::{self, Begun, begin};
-use crate::api::caller::Caller;
 use crate::api::nesting;
+use crate::api::nesting::Caller;
 use crate::api::scope::BodyLock;
+use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
-use crate::domain::together::Keys;
 use crate::observe::log;
 use crate::{Guard, LockError, LockKey, Locks, Request, Wait};
 

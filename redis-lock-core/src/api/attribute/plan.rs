@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::domain::kind::Kind;
-use crate::domain::title::Title;
+use crate::domain::kind::{Kind, Title};
 use crate::{LockError, Request};
 
 /// An option of an annotated function that is known when it is compiled, under the name of what it

@@ -6,8 +6,7 @@ use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, br
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
-use crate::store::contained::contained;
-use crate::store::redirect::Redirect;
+use crate::store::wire::{Redirect, contained};
 use crate::store::{Answer, Command, Filled, Pulled};
 
 /// How often a command may be redirected.

@@ -1,19 +1,18 @@
 //! The entries in the queue of a place, and their outcomes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::in_hand::{InHand, InHandCount};
-use super::origin::{Gathering, Origin, Overdue, Reply};
+use super::origin::{Gathered, Gathering, InHand, InHandCount, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::title::LockSort;
+use crate::domain::kind::LockSort;
 use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Outgoing, Reap};
-use crate::store::Command;
-use crate::store::redirect::Redirect;
-use crate::store::redis::is_split;
+use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
+use crate::store::wire::Redirect;
+use crate::store::{Answer, Command};
 
 /// One command in the queue.
 #[derive(Debug)]
@@ -350,5 +349,56 @@ impl InFlight {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = SentEntry> {
         self.first = self.next_seq();
         std::mem::take(&mut self.entries).into_iter().flatten()
+    }
+}
+
+/// A part, and the key that decides where it goes.
+pub(crate) type PartEntry = (Arc<str>, QueueEntry);
+
+impl Gathering {
+    /// Splits an entry for keys of several slots into parts. There may be an outcome at once.
+    pub(crate) fn begin(
+        mut entry: QueueEntry,
+        now: Moment,
+        cluster: &Arc<ClusterMode>,
+    ) -> (Vec<PartEntry>, Option<Settled>) {
+        if let Origin::Reap(reap) = &mut entry.origin {
+            // Its parts may go to other queues than those of the acquisition that it undoes.
+            reap.doubt_dropped(now);
+        }
+        let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
+        let (split, next) = Split::start(&command, cluster);
+        let (sent, deadline) = (entry.sent, entry.deadline());
+        let origin = Some(entry.into_sent().origin);
+        let gathered = Gathered { split, origin, sent, deadline };
+        let gathering = Arc::new(Self(Mutex::new(gathered)));
+        match next {
+            NextPart::Ask(parts) => (gathering.entries(parts), None),
+            NextPart::Done(answer) => (Vec::new(), gathering.settle(answer)),
+        }
+    }
+
+    pub(crate) fn entries(self: &Arc<Self>, parts: Vec<Part>) -> Vec<PartEntry> {
+        let (sent, deadline) = {
+            let gathered = self.gathered();
+            (gathered.sent, gathered.deadline)
+        };
+        let entry = |part: Part| {
+            let main = part.command.names.shared_main();
+            let times = (sent, deadline);
+            (main, QueueEntry::part(Arc::clone(self), part.group, part.command, times))
+        };
+        parts.into_iter().map(entry).collect()
+    }
+
+    pub(crate) fn settle(&self, answer: Result<Answer, Fault>) -> Option<Settled> {
+        let mut gathered = self.gathered();
+        let (origin, sent) = (gathered.origin.take()?, gathered.sent);
+        let outcome = match answer {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
+            Err(fault) => Outcome::Refused(fault),
+        };
+        Some(Settled::Done { origin, sent, outcome, hand: InHand::default() })
     }
 }

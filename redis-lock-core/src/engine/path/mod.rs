@@ -18,22 +18,16 @@
 
 mod answers;
 mod entry;
-mod gathering;
-mod in_hand;
 mod origin;
-mod owed;
-mod reading;
+mod pending_release;
 mod send;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
-pub(crate) use gathering::PartEntry;
-pub(crate) use in_hand::InHand;
-pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
-pub(crate) use reading::{RUNTIME_IS_TRIED, Reader};
-pub(crate) use send::After;
+pub(crate) use entry::{FailedRelease, PartEntry, QueueEntry, Settled};
+pub(crate) use origin::{Gathering, InHand, Origin, Overdue, Reply};
+pub(crate) use send::{After, RUNTIME_IS_TRIED, Reader};
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,12 +40,12 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::place_id::PlaceId;
+use crate::engine::lock_id::PlaceId;
 use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
-use in_hand::InHandCount;
+use origin::InHandCount;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
 /// reader.

@@ -10,7 +10,7 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use super::place_id::PlaceId;
+pub(crate) use super::lock_id::PlaceId;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,9 +22,8 @@ use super::path::{Path, PathReaper};
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
-use crate::store::directory::{Directory, Map};
-use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
+use crate::store::wire::{Directory, Map, NodeName};
 
 /// The place where entries without a node wait for a map.
 pub(crate) const UNROUTED: PlaceId = 0;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::{Place, PlaceId, UNROUTED};
 use crate::domain::names::SLOTS;
-use crate::store::directory::Map;
-use crate::store::redirect::NodeName;
+use crate::store::wire::{Map, NodeName};
 
 /// An index into the places, or `NOBODY`.
 type Owner = u16;
@@ -164,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::engine::path::Path;
-    use crate::store::directory::Primary;
+    use crate::store::wire::Primary;
 
     fn place(name: &NodeName) -> Arc<Place> {
         let path = Path::new(Duration::from_secs(1), 0);

@@ -8,9 +8,8 @@ use super::routing::Routing;
 use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
 use crate::engine::path::{LOOK_PAUSE, Path, PathReaper};
-use crate::store::directory::{Directory, Map};
-use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
+use crate::store::wire::{Directory, Map, NodeName};
 
 /// How often the map is read while a node says that it does not serve its slots, or nodes contradict
 /// each other: only another read shows when that is over.

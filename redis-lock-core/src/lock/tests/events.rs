@@ -1,7 +1,7 @@
 //! What is reported to those who listen.
 
 use super::*;
-use crate::domain::idle_event::{AskOutcome, IdleEnd, IdleEvent};
+use crate::domain::state::{AskOutcome, IdleEnd, IdleEvent};
 
 impl Bench {
     /// A machine that somebody listens to.

@@ -13,13 +13,11 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{Names, SLOTS, slot};
 use crate::engine::Arbiter;
-use crate::simulation::clock;
-use crate::simulation::full_key;
 use crate::simulation::network::{Item, Unasked};
 use crate::simulation::plan::HistoryPlan;
-use crate::store::directory::{Directory, Map, Primary};
+use crate::simulation::{clock, full_key};
 use crate::store::memory::State;
-use crate::store::redirect::{NodeName, Redirect};
+use crate::store::wire::{Directory, Map, NodeName, Primary, Redirect};
 use crate::store::{BoxFuture, Command, Connector};
 
 /// What a node does with a command.

@@ -10,8 +10,8 @@ use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::random::{self, Random};
 use crate::simulation::server::reads;
 use crate::store::Command;
-use crate::store::directory::Map;
 use crate::store::redis::{Address, NamedPrimary, SentinelReport};
+use crate::store::wire::Map;
 
 const COUNT: usize = 3;
 

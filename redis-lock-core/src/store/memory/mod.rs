@@ -5,7 +5,6 @@
 mod all;
 pub(crate) mod entry;
 pub(crate) mod fences;
-mod hints;
 pub(crate) mod holders;
 mod inspect;
 mod single;
@@ -13,8 +12,6 @@ mod single;
 mod tests;
 #[cfg(test)]
 pub(crate) mod trouble;
-
-pub(crate) use hints::hint_of;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -24,10 +21,12 @@ use self::entry::Entry;
 use super::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
 };
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::glob;
 use crate::domain::kind::Kind;
+use crate::store::Blocker;
 
 /// Below this many locks, nothing looks for entries that can be removed.
 const MIN_SWEEP: usize = 1024;
@@ -232,5 +231,25 @@ impl State {
         let entry = self.entries.entry(key.to_owned()).or_default();
         entry.expire(now);
         entry
+    }
+}
+
+/// The message that follows from an answer, and the name of the manager that it is for.
+pub(crate) fn hint_of(command: &Command, answer: &Answer) -> Option<(String, Event)> {
+    let manager = |value: &str| Token::from_wire(value).manager().map(ToOwned::to_owned);
+    let key = || command.names.main().to_owned();
+    match (&command.verb, answer) {
+        (Verb::Acquire(terms), Answer::Busy(Blocker { value: Some(holder), asked: true, .. })) => {
+            let token = terms.token.to_string();
+            Some((manager(holder)?, Event::Asked { key: key(), token }))
+        }
+        (Verb::Acquire(_), Answer::Busy(Blocker { value: Some(holder), queued: true, .. })) => {
+            Some((manager(holder)?, Event::WaitedFor { key: key() }))
+        }
+        (Verb::InUse { asker }, Answer::Done) => {
+            let token = asker.to_string();
+            Some((manager(asker)?, Event::Granted { token, waited_for: false }))
+        }
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::seen;
+use super::tokens;
 use crate::BackendErrorKind;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::too_few::{NoQuorum, NodeVote, Vote};
@@ -219,7 +219,7 @@ impl Ballot {
                 Answer::Seen(view) => Some(&**view),
                 _ => None,
             });
-            return seen::merged(&views.collect::<Vec<_>>(), self.said.len(), self.needed());
+            return tokens::merged(&views.collect::<Vec<_>>(), self.said.len(), self.needed());
         }
         let mut answers = answers;
         match answers.next() {

@@ -7,7 +7,6 @@ mod ballot;
 mod listen;
 mod node;
 pub(crate) mod seat;
-mod seen;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -17,8 +17,8 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::contained::contained;
 use crate::store::link_slot::LinkSlot;
+use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, Verb, Wire};
 
 /// The first and the longest pause between two tries to connect.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::store::redirect::{NodeName, Redirect};
+use crate::store::wire::{NodeName, Redirect};
 
 /// A host and a port, as a node or a sentinel announces them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

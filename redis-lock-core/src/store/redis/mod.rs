@@ -5,6 +5,7 @@ mod channel;
 mod cluster;
 #[cfg(test)]
 mod conformance;
+mod connect;
 mod conversation;
 mod decode;
 #[cfg(test)]
@@ -12,15 +13,12 @@ mod decode_tests;
 mod dialect;
 #[cfg(test)]
 mod direct;
-mod direct_line;
 mod driver_wire;
 mod edge;
 mod encode;
 mod groups;
 mod input;
-mod introduction;
 mod listen;
-mod message;
 mod nodes;
 
 mod probe;
@@ -28,13 +26,10 @@ mod probe;
 mod redirect_tests;
 mod replicated;
 pub(crate) mod said;
-mod scan;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
-mod sharded;
 mod side_link;
-mod side_watch;
 mod socket;
 mod transaction;
 mod wait_round;
@@ -61,7 +56,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 use super::quorum::Seat;
-use super::redirect::NodeName;
+use super::wire::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, TlsSettings};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -240,7 +235,7 @@ impl RedisConnector {
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client().await?;
         let info = client.get_connection_info();
-        let introduced = introduction::connect(info).await;
+        let introduced = connect::connect(info).await;
         match introduced.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
@@ -256,7 +251,7 @@ impl RedisConnector {
     }
 
     async fn connected_by_driver(&self, client: &redis::Client) -> Result<Connected, Fault> {
-        let connecting = introduction::driver(client, &self.terms, introduction::config());
+        let connecting = connect::driver(client, &self.terms, connect::config());
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));

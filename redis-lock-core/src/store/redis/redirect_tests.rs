@@ -5,8 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::channel::Channel;
-use super::conversation::CommandSink;
-use super::conversation::Conversation;
+use super::conversation::{CommandSink, Conversation};
 use super::direct::{acquire, command, names, release, token};
 use super::encode;
 use super::nodes::Member;
@@ -14,7 +13,7 @@ use super::probe::Found;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::redirect::Redirect;
+use crate::store::wire::Redirect;
 use crate::store::{Answer, Command, Keep, Pulled, Verb};
 
 /// A conversation whose server the test plays.

@@ -12,9 +12,8 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{SLOTS, slot};
 use crate::engine::Arbiter;
-use crate::store::directory::{Directory, Map, Primary};
 use crate::store::memory::State;
-use crate::store::redirect::{NodeName, Redirect};
+use crate::store::wire::{Directory, Map, NodeName, Primary, Redirect};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
     TaskWaker, Wire,

@@ -13,7 +13,7 @@ use crate::engine::path::{LOOK_PAUSE, QueueEntry};
 use crate::engine::tests::{PATIENCE, have_a_lease_linger, owed, release_of};
 use crate::lock::Outcome;
 use crate::store::Event;
-use crate::store::redirect::Redirect;
+use crate::store::wire::Redirect;
 use crate::{LockError, LockState, Locks};
 
 const TTL: Duration = Duration::from_millis(900);

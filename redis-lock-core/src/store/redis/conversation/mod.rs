@@ -8,11 +8,10 @@
 //! A node of a cluster may answer that another node has the key. Then nothing was executed, in
 //! whatever round this happens, and the whole command is handed back.
 
-mod alone;
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
-mod together;
+mod single_key;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,10 +27,10 @@ use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::contained::contained;
+use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
-use alone::Alone;
 use bundle::{Bundle, Bundles, Denied, InFull};
+use single_key::Alone;
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
 

@@ -1,17 +1,20 @@
 //! Asks nodes about themselves and the other nodes, over connections that are kept for that.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{io, thread};
 
+use futures_util::future::{FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, Value};
+use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::access::{NodeAccess, address_of};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::address::Address;
-use crate::store::redis::{Terms, decode, introduction};
+use crate::store::redis::address::{Address, AddressMap};
+use crate::store::redis::{Terms, connect, decode};
 
 /// A node or a sentinel that can be asked.
 #[derive(Clone)]
@@ -101,7 +104,7 @@ impl Asker {
         }
         self.begin_connect(address.as_ref())?;
         let client = target.client(&self.access).await.map_err(decode::unreachable)?;
-        let connecting = introduction::driver(&client, &self.terms, introduction::config());
+        let connecting = connect::driver(&client, &self.terms, connect::config());
         let mut made = connecting.await.map_err(decode::unreachable)?;
         let answers = made.send_packed_commands(commands, 0, count).await;
         let answers = answers.map_err(decode::unreachable)?;
@@ -157,5 +160,94 @@ pub(super) fn worst(mut faults: Vec<Fault>, nobody: &str) -> Fault {
             let class = if all { FaultClass::Permanent } else { FaultClass::Refused };
             Fault { class, ..fault }
         }
+    }
+}
+
+/// The credentials and the TLS of the seeds, which all nodes have in common.
+#[derive(Clone)]
+pub(crate) struct NodeAccess {
+    model: ConnectionInfo,
+    map: Option<Arc<AddressMapper>>,
+}
+
+impl NodeAccess {
+    /// Uses the settings of `model` for every address.
+    pub(crate) fn like(model: &redis::Client, map: Option<AddressMap>) -> Self {
+        let map = map.map(|map| Arc::new(AddressMapper::new(map)));
+        Self { model: model.get_connection_info().clone(), map }
+    }
+
+    /// A client of the node that announces this address.
+    pub(in crate::store::redis) async fn client(
+        &self,
+        announced: &Address,
+    ) -> Result<redis::Client, RedisError> {
+        let Address { host, port } = match &self.map {
+            Some(map) => map.reached(announced).await?,
+            None => announced.clone(),
+        };
+        let addr = match self.model.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        redis::Client::open(self.model.clone().set_addr(addr))
+    }
+}
+
+/// The address that a client connects to; `None` for a unix socket.
+pub(super) fn address_of(client: &redis::Client) -> Option<Address> {
+    match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some(Address::new(host.as_str(), *port))
+        }
+        _ => None,
+    }
+}
+
+/// Calls the function on threads of its own: it may block, and must not keep the engine from
+/// renewing leases.
+pub(super) struct AddressMapper {
+    map: AddressMap,
+    calls: Arc<Calls>,
+}
+
+/// The calls that have not returned: at most one for each address.
+type Calls = Mutex<BTreeMap<Address, Shared<oneshot::Receiver<Address>>>>;
+
+impl AddressMapper {
+    pub(super) fn new(map: AddressMap) -> Self {
+        Self { map, calls: Arc::default() }
+    }
+
+    /// The address at which the node can be reached that announces this one.
+    pub(super) async fn reached(&self, announced: &Address) -> io::Result<Address> {
+        let call = self.call(announced)?;
+        call.await.map_err(|_| io::Error::other("the address_map of this program panicked"))
+    }
+
+    fn call(&self, announced: &Address) -> io::Result<Shared<oneshot::Receiver<Address>>> {
+        let mut calls = lock(&self.calls);
+        if let Some(call) = calls.get(announced) {
+            return Ok(call.clone());
+        }
+        let (result, call) = oneshot::channel();
+        let call = call.shared();
+        let (map, running, address) =
+            (Arc::clone(&self.map), Arc::clone(&self.calls), announced.clone());
+        thread::Builder::new().name("redis-locks-map".into()).spawn(move || {
+            let mapped = catch_unwind(AssertUnwindSafe(|| map(&address.host, address.port)));
+            lock(&running).remove(&address);
+            if let Ok((host, port)) = mapped {
+                // The caller may have given up.
+                let _ = result.send(Address { host, port });
+            }
+        })?;
+        calls.insert(announced.clone(), call.clone());
+        Ok(call)
     }
 }

@@ -8,18 +8,16 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use super::access::NodeAccess;
-use super::asker::{Asker, Target, worst};
+use super::asker::{Asker, NodeAccess, Target, worst};
 use super::choose::{choose, is_disputed, is_healthy, touches};
 use super::member::Member;
 use super::node_list::{Listed, NodeList};
 use super::slots::{self, ClusterView};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
-use crate::store::directory::{Directory, Map, Primary};
-use crate::store::redirect::NodeName;
 use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms};
+use crate::store::wire::{Directory, Map, NodeName, Primary};
 use crate::store::{BoxFuture, Connector};
 
 /// How many nodes are asked at once.

@@ -6,16 +6,15 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use super::channel_slot::channel_slot;
+use super::choose::{cluster_outage, short_lease, skew};
 use super::node_list::{Clock, Listed, NodeList};
-use super::slots::{field, text};
-use super::warnings::{cluster_outage, short_lease, skew};
+use super::slots::{channel_slot, field, text};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
-use crate::store::redirect::NodeName;
 use crate::store::redis::decode;
+use crate::store::wire::NodeName;
 
 /// The node that a connection leads to, and the list of all nodes.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use testbed::{Server, eventually};
 
 use super::super::Terms;
 use super::{NodeAccess, SentinelDirectory};
-use crate::store::directory::Directory;
+use crate::store::wire::Directory;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -8,10 +8,9 @@ use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
 
 use super::super::Terms;
 use super::super::address::Address;
-use super::{ClusterDirectory, NodeAccess, SentinelDirectory, named, slots};
+use super::{ClusterDirectory, NodeAccess, SentinelDirectory, node_list, slots};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::directory::{Directory, Map, Primary};
-use crate::store::redirect::NodeName;
+use crate::store::wire::{Directory, Map, NodeName, Primary};
 
 /// A time limit for what servers do by themselves, such as elections.
 const LONG: Duration = Duration::from_secs(30);
@@ -245,13 +244,14 @@ fn every_way_in_which_servers_tell_their_slots_is_read() {
 
 #[test]
 fn f13_the_sentinel_with_the_highest_epoch_is_believed() {
-    let report = |epoch, port| named::SentinelReport {
+    let report = |epoch, port| node_list::SentinelReport {
         epoch,
         primary: Address::new("h", port),
         others: Vec::new(),
         down_after: None,
     };
-    let latest = |all: &[named::SentinelReport]| named::latest(all.to_vec()).unwrap().primary.port;
+    let latest =
+        |all: &[node_list::SentinelReport]| node_list::latest(all.to_vec()).unwrap().primary.port;
     assert_eq!(latest(&[report(3, 1), report(3, 1), report(4, 2)]), 2);
     assert_eq!(latest(&[report(3, 1), report(3, 2), report(3, 1)]), 1);
 }

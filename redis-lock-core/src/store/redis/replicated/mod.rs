@@ -5,11 +5,8 @@
 //! all answers that arrived before it began, and what is acquired at the same time: a free lock
 //! costs one round trip, not two.
 
-mod markers;
 #[cfg(all(test, unix))]
 mod tests;
-
-pub(super) use markers::Markers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,12 +15,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::direct_line::DirectLine;
-use super::side_link::{LineSlot, SideLink};
-use super::side_watch::watch_beside;
+use super::side_link::{DirectLine, LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
+use crate::domain::names::{beside_locks, tag_of};
+use crate::store::redis::nodes::Member;
+use crate::store::redis::{Terms, Way};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Wire};
 
 /// A wire that holds answers back until enough replicas have what they confirm.
@@ -301,5 +299,35 @@ impl Wire for ReplicatedWire {
         }
         self.begin_round();
         None
+    }
+}
+
+/// What the keys are for, in their names.
+const MARKER: &str = "r";
+
+/// Chooses keys that this server has, to be written before waiting.
+pub(in crate::store::redis) struct Markers {
+    way: Way,
+    terms: Terms,
+    /// Tags of slots that were computed before, which takes some time.
+    tags: BTreeMap<u16, String>,
+}
+
+impl Markers {
+    pub(in crate::store::redis) fn new(way: Way, terms: Terms) -> Self {
+        Self { way, terms, tags: BTreeMap::new() }
+    }
+
+    pub(super) fn keys(&mut self) -> VecDeque<String> {
+        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
+        let Self { terms, tags, .. } = self;
+        if slots.is_empty() {
+            return [beside_locks(&terms.namespace, "", MARKER)].into();
+        }
+        let key = |slot| {
+            let tag = tags.entry(slot).or_insert_with(|| tag_of(slot));
+            beside_locks(&terms.namespace, tag, MARKER)
+        };
+        slots.into_iter().map(key).collect()
     }
 }

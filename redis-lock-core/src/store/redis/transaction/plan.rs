@@ -13,12 +13,12 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
-use crate::store::contained::contained;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
+use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// The most channels whose listeners are asked for at once.

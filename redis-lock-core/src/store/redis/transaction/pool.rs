@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::{Terms, decode, introduction};
+use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
@@ -160,7 +160,7 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
-        let connecting = introduction::driver(&self.client, &self.terms, introduction::config());
+        let connecting = connect::driver(&self.client, &self.terms, connect::config());
         match timeout(self.terms.time_limit, connecting).await {
             Ok(connected) => connected.map_err(decode::unreachable),
             Err(_) => {

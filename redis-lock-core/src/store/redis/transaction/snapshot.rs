@@ -12,12 +12,12 @@ use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::token::{MOST_TOKEN, WAITERS_MARK};
-use crate::store::contained::contained;
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::{decode, edge};
+use crate::store::wire::contained;
 
 /// Which parts of a lock are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

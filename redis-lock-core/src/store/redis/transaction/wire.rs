@@ -16,11 +16,11 @@ use super::serve::{AnswerInbox, serve};
 use super::setting::Setting;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redirect::{NodeName, Redirect};
 use crate::store::redis::address::redirect_in;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
+use crate::store::wire::{NodeName, Redirect};
 use crate::store::{
     Answer, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
 };

@@ -11,7 +11,7 @@ use super::{ConnectionState, FailedRelease, PathReaper, QueueEntry, SentEntry, S
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
-use crate::engine::place_id::PlaceId;
+use crate::engine::lock_id::PlaceId;
 use crate::lock::{Next, Outcome, Reap};
 
 impl Traffic {
