@@ -283,8 +283,9 @@ impl Guard {
         ended.map_or(outcome, Err)
     }
 
-    /// Says that what the lock was asked for by [`once`](crate::Request::once) was done: until the end of
-    /// the period nobody does it again. After a period that is over already, it just gives the lock back.
+    /// Ends the hold with success, for a request with [`once`](crate::Request::once): until the end of the
+    /// period other calls get [`Done`](LockError::Done). If the period is over already, it just gives the
+    /// lock back.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock was not ours any more, so that others may do it again.

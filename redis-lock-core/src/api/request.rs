@@ -18,7 +18,7 @@ use crate::{LockKey, Locks, Wait};
 /// | an error instead of a long wait | [`wait`](Self::wait), [`no_wait`](Self::no_wait) |
 /// | another process to go on soon after a crash | a short [`ttl`](Self::ttl) |
 /// | a job that hangs to lose its lock | [`max_hold`](Self::max_hold) |
-/// | a job to succeed once, whoever runs it | [`once`](Self::once) |
+/// | a job to succeed once, on any machine | [`once`](Self::once) |
 /// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
 /// | late writes to be refused | [`fenced`](Self::fenced) |
 /// | calls without a round trip | [`linger`](Self::linger) |
