@@ -12,6 +12,7 @@ peers [options]
   --servers redis,valkey
   --rounds n            instead of each work's own number of rounds
   --out dir             write results.md, results.json and the plots there
+  --draw dir            only draw the plots of the results.json there
   --command text        what the results say they were made with
 ";
 
@@ -22,6 +23,7 @@ pub(crate) struct Arguments {
     pub(crate) servers: Vec<Flavor>,
     pub(crate) rounds: Option<usize>,
     pub(crate) out: Option<String>,
+    pub(crate) draw: Option<String>,
     pub(crate) command: Option<String>,
 }
 
@@ -43,6 +45,7 @@ impl Arguments {
             servers: vec![Flavor::Redis, Flavor::Valkey],
             rounds: None,
             out: None,
+            draw: None,
             command: None,
         };
         let mut words = words;
@@ -58,6 +61,7 @@ impl Arguments {
                 "--peers" => read.peers = list(),
                 "--rounds" => read.rounds = Some(value.parse()?),
                 "--out" => read.out = Some(value),
+                "--draw" => read.draw = Some(value),
                 "--command" => read.command = Some(value),
                 "--servers" => {
                     read.servers = value

@@ -35,6 +35,9 @@ use work::Work;
 fn main() -> Result<()> {
     testbed::dispatch(&[work::ROLES, growth::ROLES].concat());
     let arguments = Arguments::read(std::env::args().skip(1))?;
+    if let Some(dir) = &arguments.draw {
+        return report::draw_again(dir.as_ref());
+    }
     let works = wanted_works(&arguments)?;
     let has_growth = arguments.has_growth();
     if works.is_empty() && !has_growth {

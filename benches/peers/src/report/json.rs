@@ -1,14 +1,17 @@
-//! Results for programs: every value of every round.
+//! Results for programs: every value of every round; and how they are read again.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use testbed::Flavor;
 
 use crate::growth::{Curve, Point};
+use crate::peer::PeerId;
 use crate::results::WorkResults;
-use crate::sample::Unit;
+use crate::sample::{Sample, Unit};
 use crate::setting::Setting;
+use crate::work;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -86,4 +89,46 @@ fn results(outcome: &WorkResults) -> Results {
             })
             .collect(),
     }
+}
+
+/// What is read of a document.
+#[derive(Deserialize)]
+struct Stored {
+    results: Vec<StoredResults>,
+}
+
+#[derive(Deserialize)]
+struct StoredResults {
+    work: String,
+    server: String,
+    /// JSON has no infinity: it is `null`.
+    rounds: BTreeMap<String, BTreeMap<String, Vec<Option<f64>>>>,
+    unable: BTreeMap<String, String>,
+}
+
+/// The results in a document, but for works and libraries that are gone.
+pub(super) fn read(text: &str) -> Result<Vec<WorkResults>> {
+    let stored: Stored = serde_json::from_str(text)?;
+    Ok(stored.results.iter().filter_map(outcome).collect())
+}
+
+fn outcome(stored: &StoredResults) -> Option<WorkResults> {
+    let work = work::ALL.iter().find(|work| work.id == stored.work)?;
+    let flavors = [Flavor::Redis, Flavor::Valkey];
+    let on = flavors.into_iter().find(|on| format!("{on:?}") == stored.server)?;
+    let mut outcome = WorkResults::new(work, on);
+    let of = |peer: &PeerId| stored.rounds.get(&peer.id());
+    let lengths = stored.rounds.values().flat_map(BTreeMap::values).map(Vec::len);
+    for at in 0..lengths.max().unwrap_or(0) {
+        let sample = |values: &BTreeMap<String, Vec<Option<f64>>>| -> Sample {
+            let value = |metric: &str| values.get(metric)?.get(at).copied();
+            let each = work.metrics.iter();
+            each.filter_map(|it| Some((it.id, value(it.id)?.unwrap_or(f64::INFINITY)))).collect()
+        };
+        let round = work.peers.iter().filter_map(|peer| Some((*peer, sample(of(peer)?)))).collect();
+        outcome.add_round(round);
+    }
+    let unable = |peer: &PeerId| Some((*peer, stored.unable.get(&peer.id())?.clone()));
+    outcome.unable = work.peers.iter().filter_map(unable).collect();
+    Some(outcome)
 }

@@ -28,11 +28,23 @@ pub(crate) fn write(
     };
     put("results.json", json::render(outcomes, curves, setting)?)?;
     put("results.md", markdown::render(outcomes, curves, setting))?;
+    draw(dir, outcomes)
+}
+
+/// Draws the plots of results that were written before.
+pub(crate) fn draw_again(dir: &Path) -> Result<()> {
+    let path = dir.join("results.json");
+    let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+    draw(dir, &json::read(&text)?)
+}
+
+fn draw(dir: &Path, outcomes: &[WorkResults]) -> Result<()> {
     for same in by_work(outcomes) {
-        if let Some(work) = same.first().map(|outcome| outcome.work) {
-            if plot::is_worth_it(&same) {
-                put(&format!("{}.svg", work.id), plot::render(&same))?;
-            }
+        let Some(work) = same.first().map(|outcome| outcome.work) else { continue };
+        if plot::is_worth_it(&same) {
+            let path = dir.join(format!("{}.svg", work.id));
+            fs::write(&path, plot::render(&same)?)
+                .with_context(|| format!("{} can't be written", path.display()))?;
         }
     }
     Ok(())

@@ -1,32 +1,33 @@
-//! A picture of one work: a bar for each library, on each server.
+//! A picture of one work: a bar for each library, on each server, over an axis with the unit.
 
-use std::fmt::Write;
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::peer::PeerId;
 use crate::results::WorkResults;
 use crate::sample::{Metric, Unit};
 
-const WIDTH: f64 = 820.0;
+const WIDTH: u32 = 820;
 /// Where bars begin: names stand before.
-const LEFT: f64 = 250.0;
-/// Where the longest bar ends: its value stands behind.
-const RIGHT: f64 = 690.0;
-const BAR: f64 = 18.0;
-const ROW: f64 = 28.0;
-const HEAD: f64 = 66.0;
+const LEFT: u32 = 240;
+/// What is left for the value behind the longest bar.
+const RIGHT: u32 = 100;
+const ROW: u32 = 28;
+const HEAD: u32 = 40;
+/// For the numbers of the axis, and what they are.
+const FOOT: u32 = 64;
 
 /// Bars that differ by more than this can't be seen beside each other on an even scale.
 const UNEVEN: f64 = 25.0;
 
-/// Writing to a `String` can't fail.
-macro_rules! put {
-    ($out:expr, $($part:tt)*) => {{
-        let _ = writeln!($out, $($part)*);
-    }};
-}
-
 /// Fewer bars than this on each server are read faster as numbers.
 const LEAST_BARS: usize = 3;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Whether a picture says more than the table: there are bars enough, and none of them is negative.
 pub(super) fn is_worth_it(outcomes: &[&WorkResults]) -> bool {
@@ -46,98 +47,135 @@ pub(super) fn extremes(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The first metric of the work, on all servers.
-pub(super) fn render(outcomes: &[&WorkResults]) -> String {
+pub(super) fn render(outcomes: &[&WorkResults]) -> Result<String> {
     let Some((work, metric)) =
         outcomes.first().and_then(|first| Some((first.work, first.work.metrics.first()?)))
     else {
-        return String::new();
+        return Ok(String::new());
     };
     let rows: usize = outcomes.iter().map(|outcome| shown(outcome).count() + 1).sum();
-    let height = HEAD + rows as f64 * ROW + 16.0;
-    let scale = Scale::over(outcomes, metric);
-
+    let height = HEAD + u32::try_from(rows)? * ROW + FOOT;
     let mut out = String::new();
-    put!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" font-family=\"Helvetica, Arial, sans-serif\" \
-         font-size=\"13\" fill=\"#222\" role=\"img\">\n<title>{}</title>",
-        escaped(work.title)
-    );
-    put!(out, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
-    put!(out, "<text x=\"16\" y=\"26\" font-size=\"17\">{}</text>", escaped(work.title));
+    {
+        let area = SVGBackend::with_string(&mut out, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let title = ("sans-serif", 21).into_text_style(&area);
+        area.draw(&Text::new(work.title, (16, 14), title))?;
+        let scale = Scale::over(outcomes, metric);
+        let mut chart = ChartBuilder::on(&area);
+        chart.margin_top(HEAD).margin_right(RIGHT).x_label_area_size(FOOT).margin_left(LEFT);
+        let rows = 0.0..rows as f64;
+        if scale.logarithmic {
+            let axis = (scale.least..scale.most).log_scale();
+            draw(&area, chart.build_cartesian_2d(axis, rows)?, outcomes, metric, &scale)?;
+        } else {
+            draw(
+                &area,
+                chart.build_cartesian_2d(0.0..scale.most, rows)?,
+                outcomes,
+                metric,
+                &scale,
+            )?;
+        }
+        area.present()?;
+    }
+    Ok(out.replacen("<svg ", "<svg role=\"img\" ", 1).replacen(
+        '>',
+        &format!(">\n<title>{}</title>", escaped(work.title)),
+        1,
+    ))
+}
+
+fn draw<X>(
+    area: &Area<'_>,
+    mut chart: ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, RangedCoordf64>>,
+    outcomes: &[&WorkResults],
+    metric: &Metric,
+    scale: &Scale,
+) -> Result<()>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let better = match metric.unit {
         Unit::PerSecond if metric.id == "rate" => "more is better",
         _ => "less is better",
     };
-    let kind = if scale.logarithmic { ", dots on a logarithmic axis" } else { "" };
-    put!(
-        out,
-        "<text x=\"16\" y=\"46\" fill=\"#666\">{}: {better}{kind}; thin line: least to most of all \
-         rounds</text>",
-        escaped(metric.title)
-    );
-    let mut y = HEAD;
+    let axis = if scale.logarithmic { ", logarithmic" } else { "" };
+    let shown_value = |value: &f64| metric.unit.show(*value);
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_y_mesh().disable_y_axis().x_labels(6).light_line_style(TRANSPARENT);
+    mesh.bold_line_style(RGBColor(221, 221, 221)).label_style(("sans-serif", 16));
+    mesh.x_label_formatter(&shown_value);
+    mesh.x_desc(format!(
+        "{} ({better}{axis}); thin line: least to most of all rounds",
+        metric.title
+    ));
+    mesh.draw()?;
+    let mut row = outcomes.iter().map(|outcome| shown(outcome).count() + 1).sum::<usize>() as f64;
     for outcome in outcomes {
-        put!(out, "<text x=\"16\" y=\"{}\" font-weight=\"bold\">{:?}</text>", y + 15.0, outcome.on);
-        y += ROW;
+        row -= 1.0;
+        name(area, &chart, &format!("{:?}", outcome.on), scale, row);
         for peer in shown(outcome) {
-            row(&mut out, outcome, peer, metric, &scale, y);
-            y += ROW;
+            row -= 1.0;
+            name(area, &chart, peer.name(), scale, row);
+            bar(&mut chart, outcome, peer, metric, scale, row)?;
         }
     }
-    put!(out, "</svg>");
-    out
+    Ok(())
 }
 
-fn row(
-    out: &mut String,
+/// The name before a row.
+fn name<X: Ranged<ValueType = f64>>(
+    area: &Area<'_>,
+    chart: &ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, RangedCoordf64>>,
+    name: &str,
+    scale: &Scale,
+    row: f64,
+) {
+    let (_, y) = chart.plotting_area().map_coordinate(&(scale.least, row + 0.5));
+    let style = ("sans-serif", 16).into_text_style(area).pos(Pos::new(HPos::Right, VPos::Center));
+    let _ = area.draw(&Text::new(name.to_owned(), (LEFT as i32 - 8, y), style));
+}
+
+fn bar<X: Ranged<ValueType = f64>>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, RangedCoordf64>>,
     outcome: &WorkResults,
     peer: PeerId,
     metric: &Metric,
     scale: &Scale,
-    y: f64,
-) {
-    let (middle, base) = (y + BAR / 2.0, y + BAR / 2.0 + 4.5);
-    put!(
-        out,
-        "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>",
-        LEFT - 10.0,
-        escaped(peer.name())
-    );
-    let Some(value) = outcome.figure(peer, metric.id) else {
-        let why = outcome.unable.get(&peer).map_or("", String::as_str);
-        put!(out, "<text x=\"{}\" y=\"{base}\" fill=\"#888\">{}</text>", LEFT + 4.0, escaped(why));
-        return;
+    row: f64,
+) -> Result<()> {
+    let middle = row + 0.5;
+    let beside = |x: f64, text: String, colour: RGBColor| {
+        let mut style = TextStyle::from(("sans-serif", 16));
+        style.pos = Pos::new(HPos::Left, VPos::Center);
+        style.color = colour.to_backend_color();
+        EmptyElement::at((x, middle)) + Text::new(text, (8, 0), style)
     };
-    let (end, colour) = (scale.place(value), peer.colour());
+    let Some(value) = outcome.figure(peer, metric.id) else {
+        let why = outcome.unable.get(&peer).cloned().unwrap_or_default();
+        let grey = RGBColor(136, 136, 136);
+        chart.plotting_area().draw(&beside(scale.least, why, grey))?;
+        return Ok(());
+    };
+    let colour = colour(peer.colour()).ok_or_else(|| anyhow!("no colour: {}", peer.colour()))?;
     // A logarithmic axis has no zero, so the length of a bar would mean nothing there.
     if scale.logarithmic {
-        put!(out, "<path d=\"M{LEFT} {middle}H{RIGHT}\" stroke=\"#ddd\"/>");
-        put!(out, "<circle cx=\"{end:.1}\" cy=\"{middle}\" r=\"6\" fill=\"{colour}\"/>");
+        chart.plotting_area().draw(&Circle::new((value, middle), 6, colour.filled()))?;
     } else {
-        let width = end - LEFT;
-        put!(
-            out,
-            "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>"
-        );
+        let corners = [(0.0, row + 0.2), (value, row + 0.8)];
+        chart.plotting_area().draw(&Rectangle::new(corners, colour.filled()))?;
     }
-    let mut label = end;
-    if let Some((least, most)) = extremes(&outcome.values(peer, metric.id)) {
-        let (from, to) = (scale.place(least), scale.place(most));
-        put!(
-            out,
-            "<line x1=\"{from:.1}\" y1=\"{middle}\" x2=\"{to:.1}\" y2=\"{middle}\" \
-             stroke=\"#222\" stroke-width=\"1.2\"/>"
-        );
-        label = label.max(to);
-    }
-    put!(
-        out,
-        "<text x=\"{:.1}\" y=\"{base}\">{}</text>",
-        label + 7.0,
-        escaped(&metric.unit.show(value))
-    );
+    let (least, most) = extremes(&outcome.values(peer, metric.id)).unwrap_or((value, value));
+    chart.plotting_area().draw(&PathElement::new([(least, middle), (most, middle)], BLACK))?;
+    chart.plotting_area().draw(&beside(most.max(value), metric.unit.show(value), BLACK))?;
+    Ok(())
+}
+
+/// `#c0392b`.
+fn colour(text: &str) -> Option<RGBColor> {
+    let part = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    Some(RGBColor(part(1)?, part(3)?, part(5)?))
 }
 
 /// The libraries that there is something to say about.
@@ -146,7 +184,7 @@ fn shown(outcome: &WorkResults) -> impl Iterator<Item = PeerId> {
     outcome.work.peers.iter().copied().filter(has_result)
 }
 
-/// From values to places.
+/// The range of the axis.
 struct Scale {
     logarithmic: bool,
     least: f64,
@@ -163,23 +201,14 @@ impl Scale {
             }
         }
         let positive: Vec<f64> = values.iter().copied().filter(|value| *value > 0.0).collect();
-        let most = extremes(&positive).map_or(1.0, |(_, most)| most);
-        let least = extremes(&positive).map_or(1.0, |(least, _)| least);
+        let (least, most) = extremes(&positive).unwrap_or((0.5, 1.0));
         // Nothing is a value too, and has no place on a logarithmic scale.
         let nothing = values.len() > positive.len();
-        Self { logarithmic: most > least * UNEVEN && !nothing, least: least / 2.0, most }
-    }
-
-    fn place(&self, value: f64) -> f64 {
-        let part = if self.logarithmic {
-            (value / self.least).ln() / (self.most / self.least).ln()
-        } else {
-            value / self.most
-        };
-        LEFT + part.clamp(0.0, 1.0) * (RIGHT - LEFT)
+        let logarithmic = most > least * UNEVEN && !nothing;
+        Self { logarithmic, least: if logarithmic { least / 2.0 } else { 0.0 }, most: most * 1.02 }
     }
 }
 
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
