@@ -18,7 +18,7 @@ pub(super) struct Entry {
     /// An example of its use.
     pub(super) example: &'static str,
     /// Other words that users write for it, small and without `_`, and the advice for them.
-    pub(super) meant_by: &'static [(&'static [&'static str], &'static str)],
+    pub(super) meant_by: &'static [(&'static str, &'static str)],
     pub(super) read: fn(&mut Options, Ident, &Self, ParseStream<'_>) -> Result<()>,
 }
 
@@ -26,7 +26,7 @@ impl Entry {
     /// What to write instead of this word, if it is another one for this option.
     pub(super) fn advice(&self, word: &str) -> Option<&'static str> {
         let word = word.to_lowercase().replace('_', "");
-        let meant = self.meant_by.iter().find(|(words, _)| words.contains(&&*word));
+        let meant = self.meant_by.iter().find(|(words, _)| words.split(' ').any(|it| it == word));
         meant.map(|(_, advice)| *advice)
     }
 }
@@ -46,15 +46,26 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
+/// Reads `name = value` to the field of this name.
+macro_rules! value {
+    ($place:ident, $read:expr) => {
+        |options, name, entry, input| assign(&mut options.$place, name, input, entry.example, $read)
+    };
+}
+
+/// The same for a time, with the message for zero.
+macro_rules! time {
+    ($place:ident, $zero:literal) => {
+        value!($place, |it| Time::parse(it, $zero))
+    };
+}
+
 /// All of them, in the order of the documentation.
 pub(super) static OPTIONS: [Entry; 29] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
-        meant_by: &[(
-            &["name", "id", "resource", "lock", "lockname", "lockkey"],
-            "what is locked is called `key`",
-        )],
+        meant_by: &[("name id resource lock lockname lockkey", "what is locked is called `key`")],
         read: |options, name, entry, input| {
             let value = key(&name, entry.example, input)?;
             options.set_key(name, value)
@@ -63,10 +74,7 @@ pub(super) static OPTIONS: [Entry; 29] = [
     Entry {
         name: "keys",
         example: "keys = [\"acct:{from}\", \"acct:{to}\"]",
-        meant_by: &[(
-            &["multi", "all", "multilock"],
-            "several keys are `keys = [\"a:{x}\", \"b:{y}\"]`",
-        )],
+        meant_by: &[("multi all multilock", "several keys are `keys = [\"a:{x}\", \"b:{y}\"]`")],
         read: |options, name, entry, input| {
             let value = keys(&name, entry.example, input)?;
             options.set_key(name, value)
@@ -76,10 +84,10 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "read",
         example: "read",
         meant_by: &[
-            (&["shared"], "a lock that readers share is `read`"),
-            (&["exclusive", "mutex"], "exclusive is the default, leave it out"),
+            ("shared", "a lock that readers share is `read`"),
+            ("exclusive mutex", "exclusive is the default, leave it out"),
             (
-                &["mode", "kind", "type", "locktype", "rwlock", "readwrite"],
+                "mode kind type locktype rwlock readwrite",
                 "exclusive is the default; other sorts are `read`, `write` or `permits = 4`",
             ),
         ],
@@ -101,17 +109,7 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "permits",
         example: "permits = 4",
         meant_by: &[(
-            &[
-                "semaphore",
-                "max",
-                "limit",
-                "concurrency",
-                "maxconcurrency",
-                "maxconcurrent",
-                "slots",
-                "count",
-                "permit",
-            ],
+            "semaphore max limit concurrency maxconcurrency maxconcurrent slots count permit",
             "how many may hold it at once is `permits = n`",
         )],
         read: |options, name, entry, input| {
@@ -124,82 +122,39 @@ pub(super) static OPTIONS: [Entry; 29] = [
         example: "ttl = \"30s\"",
         meant_by: &[
             (
-                &["timeout", "locktimeout"],
+                "timeout locktimeout",
                 "`ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait",
             ),
             (
-                &[
-                    "lease",
-                    "leasetime",
-                    "leaseduration",
-                    "expire",
-                    "expires",
-                    "expiry",
-                    "expiretime",
-                    "expiration",
-                    "expiresin",
-                    "ex",
-                    "px",
-                    "duration",
-                    "lockduration",
-                ],
+                "lease leasetime leaseduration expire expires expiry expiretime expiration \
+                 expiresin ex px duration lockduration",
                 "the lease is called `ttl`",
             ),
             (
-                &["lockatmostfor", "atmost", "atmostfor"],
+                "lockatmostfor atmost atmostfor",
                 "`ttl` is how long the lock outlives a holder that died, `max_hold` the most that \
                  a holder that lives may keep it",
             ),
         ],
-        read: |options, name, entry, input| {
-            assign(&mut options.ttl, name, input, entry.example, Lease::parse)
-        },
+        read: value!(ttl, Lease::parse),
     },
     Entry {
         name: "wait",
         example: "wait = \"5s\"",
         meant_by: &[(
-            &[
-                "blocking",
-                "nowait",
-                "trylock",
-                "retry",
-                "retries",
-                "retrycount",
-                "retrydelay",
-                "retryinterval",
-                "attempts",
-                "blockingtimeout",
-                "waittime",
-                "waittimeout",
-                "waitfor",
-                "maxwait",
-                "acquiretimeout",
-                "acquirewait",
-                "patience",
-            ],
+            "blocking nowait trylock retry retries retrycount retrydelay retryinterval \
+             attempts blockingtimeout waittime waittimeout waitfor maxwait acquiretimeout \
+             acquirewait patience",
             "how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.wait, name, input, entry.example, Waiting::parse)
-        },
+        read: value!(wait, Waiting::parse),
     },
     Entry {
         name: "renew",
         example: "renew = false",
         meant_by: &[(
-            &[
-                "watchdog",
-                "autorenew",
-                "autorenewal",
-                "renewal",
-                "keepalive",
-                "heartbeat",
-                "autoextend",
-                "extend",
-                "refresh",
-                "autorelease",
-            ],
+            "watchdog autorenew autorenewal renewal keepalive heartbeat autoextend extend \
+             refresh autorelease",
             "the lease is renewed while the body runs; `renew = false` switches that off",
         )],
         read: |options, name, entry, input| switch(&mut options.renew, name, input, entry.example),
@@ -208,141 +163,103 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "max_hold",
         example: "max_hold = \"10m\"",
         meant_by: &[(
-            &["holdlimit", "maxduration", "runtimelimit"],
+            "holdlimit maxduration runtimelimit",
             "how long a holder that lives may keep the lock is `max_hold`",
         )],
-        read: |options, name, entry, input| {
-            let zero = "a max_hold of zero would never hold a lock; leave it out for the default";
-            assign(&mut options.max_hold, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        read: time!(
+            max_hold,
+            "a max_hold of zero would never hold a lock; leave it out for the default"
+        ),
     },
     Entry {
         name: "min_hold",
         example: "min_hold = \"1m\"",
         meant_by: &[(
-            &["lockatleastfor", "atleast", "atleastfor", "cooldown"],
+            "lockatleastfor atleast atleastfor cooldown",
             "how long the lock is kept at least is `min_hold`",
         )],
-        read: |options, name, entry, input| {
-            let zero = "a min_hold of zero is the default; leave it out";
-            assign(&mut options.min_hold, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        read: time!(min_hold, "a min_hold of zero is the default; leave it out"),
     },
     Entry {
         name: "once",
         example: "once = \"24h\"",
         meant_by: &[(
-            &["period", "every", "runonce", "onceper", "idempotent", "dedupe"],
+            "period every runonce onceper idempotent dedupe",
             "for how long a success is remembered is `once`",
         )],
-        read: |options, name, entry, input| {
-            let zero = "a success that is remembered for no time is the default; leave it out";
-            assign(&mut options.once, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        read: time!(once, "a success that is remembered for no time is the default; leave it out"),
     },
     Entry {
         name: "on_busy",
         example: "on_busy = Ok(None)",
         meant_by: &[(
-            &[
-                "skip",
-                "fallback",
-                "ontimeout",
-                "iflocked",
-                "skipiflocked",
-                "onlocked",
-                "oncontention",
-                "orelse",
-                "otherwise",
-                "default",
-                "locktimeoutstrategy",
-                "failstrategy",
-            ],
+            "skip fallback ontimeout iflocked skipiflocked onlocked oncontention orelse \
+             otherwise default locktimeoutstrategy failstrategy",
             "what to return when the lock is busy is `on_busy = value`, with a limit such as `wait = \"none\"`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.on_busy, name, input, entry.example, expression)
-        },
+        read: value!(on_busy, expression),
     },
     Entry {
         name: "on_done",
         example: "on_done = Ok(None)",
         meant_by: &[(
-            &["ifdone", "alreadydone"],
+            "ifdone alreadydone",
             "what to return when it was done already is `on_done = value`, with `once`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.on_done, name, input, entry.example, expression)
-        },
+        read: value!(on_done, expression),
     },
     Entry {
         name: "on_error",
         example: "on_error = |err| fallback(err)",
         meant_by: &[(
-            &["onfail", "onfailure", "error", "handler"],
+            "onfail onfailure error handler",
             "what to return when the lock fails is `on_error = |err| value`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.on_error, name, input, entry.example, handler)
-        },
+        read: value!(on_error, handler),
     },
     Entry {
         name: "on_lost",
         example: "on_lost = finish",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            let choices = [("cancel", OnLost::Cancel), ("finish", OnLost::Finish)];
-            assign(&mut options.on_lost, name, input, entry.example, |it| choice(it, &choices))
-        },
+        read: value!(on_lost, |it| choice(
+            it,
+            &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)]
+        )),
     },
     Entry {
         name: "release",
         example: "release = background",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            let choices = [("wait", Release::Wait), ("background", Release::Background)];
-            assign(&mut options.release, name, input, entry.example, |it| choice(it, &choices))
-        },
+        read: value!(release, |it| choice(
+            it,
+            &[("wait", Release::Wait), ("background", Release::Background)]
+        )),
     },
     Entry {
         name: "fence",
         example: "fence = token",
         meant_by: &[(
-            &["token", "fenced", "fencing", "fencingtoken", "fencetoken"],
+            "token fenced fencing fencingtoken fencetoken",
             "`fence = token` binds the fencing number to a variable of the body, here `token`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.fence, name, input, entry.example, binding)
-        },
+        read: value!(fence, binding),
     },
-    Entry {
-        name: "guard",
-        example: "guard = lock",
-        meant_by: &[],
-        read: |options, name, entry, input| {
-            assign(&mut options.guard, name, input, entry.example, binding)
-        },
-    },
+    Entry { name: "guard", example: "guard = lock", meant_by: &[], read: value!(guard, binding) },
     Entry {
         name: "via",
         example: "via = self.locks",
         meant_by: &[
             (
-                &["client", "redis", "pool", "conn", "connection", "locks", "manager"],
+                "client redis pool conn connection locks manager",
                 "which `Locks` to use is `via = expr`",
             ),
+            ("namespace", "the namespace belongs to the manager: `Locks::builder().namespace(..)`"),
             (
-                &["namespace"],
-                "the namespace belongs to the manager: `Locks::builder().namespace(..)`",
-            ),
-            (
-                &["prefix", "cachenames"],
+                "prefix cachenames",
                 "a prefix is for a block: `#[redis_lock_defaults(prefix = \"orders:\")]` on the `impl`",
             ),
         ],
-        read: |options, name, entry, input| {
-            assign(&mut options.via, name, input, entry.example, expression)
-        },
+        read: value!(via, expression),
     },
     Entry {
         name: "reentrant",
@@ -363,69 +280,55 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "max_waiters",
         example: "max_waiters = 100",
         meant_by: &[(
-            &["maxqueue", "maxqueued", "queuelimit", "waiters", "maxwaiting", "backlog"],
+            "maxqueue maxqueued queuelimit waiters maxwaiting backlog",
             "how many calls may wait is `max_waiters`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.max_waiters, name, input, entry.example, waiters)
-        },
+        read: value!(max_waiters, waiters),
     },
     Entry {
         name: "repair_orphan",
         example: "repair_orphan = \"30s\"",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            let zero = "a repair_orphan of zero would delete what others hold; give them time to \
-                        finish";
-            assign(&mut options.repair_orphan, name, input, entry.example, |it| {
-                Time::parse(it, zero)
-            })
-        },
+        read: time!(
+            repair_orphan,
+            "a repair_orphan of zero would delete what others hold; give them time to finish"
+        ),
     },
     Entry {
         name: "linger",
         example: "linger = \"2s\"",
-        meant_by: &[(&["keep", "idle"], "how long an unused lock is kept is `linger`")],
-        read: |options, name, entry, input| {
-            let zero = "a linger of zero keeps nothing; leave it out";
-            assign(&mut options.linger, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        meant_by: &[("keep idle", "how long an unused lock is kept is `linger`")],
+        read: time!(linger, "a linger of zero keeps nothing; leave it out"),
     },
     Entry {
         name: "label",
         example: "label = \"nightly run\"",
         meant_by: &[(
-            &["holder", "owner", "description", "holdername"],
+            "holder owner description holdername",
             "what the holder is called for people is `label`",
         )],
-        read: |options, name, entry, input| {
-            assign(&mut options.label, name, input, entry.example, expression)
-        },
+        read: value!(label, expression),
     },
     Entry {
         name: "outage",
         example: "outage = \"5s\"",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            let zero =
-                "an outage of zero would fail at the first trouble; leave it out for the default";
-            assign(&mut options.outage, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        read: time!(
+            outage,
+            "an outage of zero would fail at the first trouble; leave it out for the default"
+        ),
     },
     Entry {
         name: "margin",
         example: "margin = \"10s\"",
-        meant_by: &[(&["lockdelay", "grace", "graceperiod"], "time after the lease is `margin`")],
-        read: |options, name, entry, input| {
-            let zero = "a margin of zero is the default; leave it out";
-            assign(&mut options.margin, name, input, entry.example, |it| Time::parse(it, zero))
-        },
+        meant_by: &[("lockdelay grace graceperiod", "time after the lease is `margin`")],
+        read: time!(margin, "a margin of zero is the default; leave it out"),
     },
     Entry {
         name: "request",
         example: "request = charge_lock",
         meant_by: &[(
-            &["companion", "lockfn", "requestfn"],
+            "companion lockfn requestfn",
             "a function that makes the same request is `request = name`",
         )],
         read: |options, name, entry, input| {
@@ -439,9 +342,7 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "crate",
         example: "crate = ::locks",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            assign(&mut options.krate, name, input, entry.example, absolute_path)
-        },
+        read: value!(krate, absolute_path),
     },
 ];
 
@@ -477,10 +378,11 @@ mod tests {
     #[test]
     fn no_word_is_given_two_advices() {
         let mut seen = std::collections::HashSet::new();
-        for word in OPTIONS.iter().flat_map(|entry| entry.meant_by).flat_map(|(words, _)| *words) {
-            assert!(seen.insert(*word), "{word}");
-            assert_eq!(*word, word.to_lowercase().replace('_', ""), "{word}");
-            assert!(OPTIONS.iter().all(|entry| entry.name != *word), "{word} is an option");
+        let words = OPTIONS.iter().flat_map(|entry| entry.meant_by);
+        for word in words.flat_map(|(words, _)| words.split(' ')) {
+            assert!(seen.insert(word), "{word}");
+            assert_eq!(word, word.to_lowercase().replace('_', ""), "{word}");
+            assert!(OPTIONS.iter().all(|entry| entry.name != word), "{word} is an option");
         }
     }
 
