@@ -13,7 +13,7 @@ use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::Fault;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::{decode, encode, message};
+use crate::store::redis::{decode, encode, listen};
 use crate::store::{Answer, Command, Event};
 
 /// A command, and how far it is.
@@ -125,6 +125,6 @@ impl TransactionSteps {
 
     /// What a message says.
     pub(crate) fn event_of(text: &str) -> Option<Event> {
-        message::read(text)
+        listen::read(text)
     }
 }
