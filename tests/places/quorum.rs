@@ -123,6 +123,21 @@ fn without_a_majority_the_error_says_what_each_node_said() {
 }
 
 #[test]
+fn a_majority_is_enough_to_start_and_less_is_not() {
+    let nodes = Nodes::start(3);
+    nodes.servers[1].kill9();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locks = runtime.block_on(nodes.locks().connect()).unwrap();
+    take(locks.mutex("job")).blocking_release().unwrap();
+    nodes.servers[2].kill9();
+    let error = runtime.block_on(nodes.locks().connect()).unwrap_err();
+    assert!(matches!(&votes(&error)[..], [Vote::Voted, _, Vote::Unreachable { .. }]), "{error}");
+    nodes.servers[1].restart();
+    eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
+    eventually(PATIENCE, "nothing is left", || nodes.having("lock:job") == 0);
+}
+
+#[test]
 fn what_a_quorum_does_not_offer_is_refused() {
     let nodes = Nodes::start(3);
     let invalid = |locks: Builder| match locks.open().map(drop).unwrap_err() {

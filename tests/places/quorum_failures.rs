@@ -40,6 +40,33 @@ fn l14_a_node_that_restarted_empty_does_not_vote_while_leases_run_that_it_forgot
 }
 
 #[test]
+fn l15_a_node_whose_wall_clock_makes_it_look_old_is_young_to_those_who_saw_it_start() {
+    let Some(clock) = ClockShim::new() else { testbed::skip!("there is no C compiler") };
+    let nodes =
+        Nodes::of(vec![Server::builder().clock(&clock).start(), Server::start(), Server::start()]);
+    let locks = nodes.locks().rejoin(ms(3_000)).ttl(ms(1_000)).open().unwrap();
+    let votes = || {
+        let status = locks.blocking_status("k");
+        status.map(|it| it.server.nodes.iter().map(|it| it.votes).collect::<Vec<_>>())
+    };
+    eventually(PATIENCE, "all vote", || votes().is_ok_and(|all| all == [true; 3]));
+    nodes.servers[0].kill9();
+    clock.set(3_600.0);
+    nodes.servers[0].restart();
+    // As soon as a server runs, the clock goes on, and it says that it has run for long.
+    let back = Instant::now();
+    let is_linked = || {
+        let status = locks.blocking_status("k").unwrap();
+        let trouble = status.server.nodes[0].trouble.as_deref();
+        trouble.is_none_or(|what| what.contains("young"))
+    };
+    eventually(PATIENCE, "it is connected to", is_linked);
+    assert_eq!(votes().unwrap(), [false, true, true]);
+    eventually(PATIENCE, "it votes in time", || votes().is_ok_and(|all| all == [true; 3]));
+    assert!(back.elapsed() > ms(2_500), "it voted after {:?}", back.elapsed());
+}
+
+#[test]
 fn a_renewal_brings_the_lock_back_to_a_node_and_counts_it_from_then_on() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();

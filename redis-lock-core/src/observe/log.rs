@@ -117,6 +117,18 @@ pub(crate) fn long_wait(busy: &LockError, holding: Option<&str>) {
     let _ = (key, waited, held_by, holding);
 }
 
+/// A node of a quorum can't be reached, for this reason, or can be again.
+pub(crate) fn node(node: &str, why: Option<&str>) {
+    match why {
+        Some(why) => {
+            say_aside!(warn, WARN, [node, why] [], node, "a node of the quorum can't be reached, and does not vote: {why}");
+        }
+        None => {
+            say_aside!(info, INFO, [node] [], node, "a node of the quorum can be reached again");
+        }
+    }
+}
+
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     say_aside!(

@@ -10,6 +10,7 @@ mod jobs;
 mod kind;
 mod losses;
 mod nemesis;
+mod opening;
 mod operator;
 mod options;
 mod place;

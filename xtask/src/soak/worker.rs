@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks, Request, Scripting};
+use redis_locks::{Guard, LockError, Locks, Request};
 
 use super::belief::Auditor;
 use super::clock::now;
@@ -13,13 +13,14 @@ use super::gift::Gift;
 use super::history::WORKER_SHIFT;
 use super::jobs;
 use super::kind::{Kind, every_lock, home_of, is_forced, is_volatile, pick_forced};
+use super::opening::{Opening, is_quorum};
 use super::operator;
 use super::port_map::PortMap;
 use super::random::Random;
 use super::standstill::{self, Stopwatch};
 use super::store::Store;
 use super::terms::Terms;
-use super::{LONGEST_TTL, REJOIN, TTL, WAIT, scripting};
+use super::{LONGEST_TTL, TTL, WAIT, scripting};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;
@@ -75,39 +76,6 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// Where a manager finds its locks, and how it uses them.
-struct Opening {
-    url: String,
-    scripting: Scripting,
-    ports: PortMap,
-    replicas: u32,
-}
-
-impl Opening {
-    fn open(&self) -> Result<Locks> {
-        let ports = self.ports.clone();
-        let builder = Locks::builder()
-            .url(&self.url)
-            .ttl(TTL)
-            .scripting(self.scripting)
-            .replicas(self.replicas)
-            .command_timeout(Duration::from_millis(200));
-        if is_quorum(&self.url) {
-            return Ok(builder.rejoin(REJOIN).open()?);
-        }
-        // One server is reached where the URL says.
-        if self.url.starts_with("redis://") {
-            return Ok(builder.open()?);
-        }
-        let translated = move |host: &str, port| (host.to_owned(), ports.translate(port));
-        Ok(builder.address_map(translated).open()?)
-    }
-}
-
-fn is_quorum(url: &str) -> bool {
-    url.starts_with("redis-quorum://")
 }
 
 /// What all tasks of the process share for one place, until one of them shuts it down.

@@ -169,8 +169,8 @@ impl Node {
             // It counts as silent from here on.
             self.received = self.received.max(now);
         }
-        if ask.does == Does::Sets {
-            self.tokens.asked(&ask, now.after(self.longest), now);
+        if let (Some(token), Does::Sets) = (&ask.token, ask.does) {
+            self.tokens.asked(token, (&ask.names, ask.kind), now.after(self.longest), now);
         }
         self.asked.insert(seq, ask);
         wire.push(seq, command);
@@ -266,9 +266,11 @@ impl Node {
 /// Connects to a node whenever that is wanted, until that succeeds or the node is dropped.
 pub(super) async fn keep_linked(
     connector: Arc<dyn Connector>,
+    name: Arc<str>,
     mut wanted: mpsc::UnboundedReceiver<()>,
     slot: Weak<NodeSlot>,
 ) {
+    let mut is_away = false;
     while wanted.recv().await.is_some() {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -276,6 +278,10 @@ pub(super) async fn keep_linked(
             let made = connecting.await.unwrap_or_else(|_| Err(Fault::driver_panicked()));
             let Some(slot) = slot.upgrade() else { return };
             let is_made = made.is_ok();
+            if is_made == is_away {
+                is_away = !is_made;
+                crate::observe::log::node(&name, made.as_ref().err().map(|fault| &*fault.what));
+            }
             slot.put(made.map(|made| (made.wire, made.watcher)));
             drop(slot);
             if is_made || wanted.is_closed() {

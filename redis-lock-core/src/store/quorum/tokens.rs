@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::Ask;
 use crate::domain::clock::Moment;
 use crate::domain::demand::whole_millis;
 use crate::domain::kind::Kind;
@@ -20,13 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The tokens that may stand on one node, until it has confirmed their release.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    all: HashMap<Arc<str>, Standing>,
+    all: HashMap<Arc<str>, TokenTrace>,
     /// At how many to look for those that are over.
     sweep_at: usize,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct TokenTrace {
     names: Names,
     kind: Kind,
     /// When the node has forgotten it by itself. One that was given away is not released here.
@@ -41,39 +40,44 @@ struct Standing {
 
 impl Tokens {
     /// The node is asked for something that may stay there until then.
-    pub(super) fn asked(&mut self, ask: &Ask, until: Moment, now: Moment) {
-        let Some(token) = &ask.token else { return };
+    pub(super) fn asked(
+        &mut self,
+        token: &Arc<str>,
+        (names, kind): (&Names, Kind),
+        until: Moment,
+        now: Moment,
+    ) {
         if self.all.len() > self.sweep_at {
             self.all.retain(|_, it| it.under_way > 0 || it.until > now);
             self.sweep_at = (self.all.len() * 2).max(MIN_SWEEP);
         }
-        let standing = self.all.entry(Arc::clone(token)).or_insert_with(|| Standing {
-            names: ask.names.clone(),
-            kind: ask.kind,
+        let trace = self.all.entry(Arc::clone(token)).or_insert_with(|| TokenTrace {
+            names: names.clone(),
+            kind,
             until,
             under_way: 0,
             is_in_doubt: false,
             is_given_up: false,
             is_downgraded: false,
         });
-        standing.until = standing.until.max(until);
-        (standing.under_way, standing.is_given_up) = (standing.under_way + 1, false);
+        trace.until = trace.until.max(until);
+        (trace.under_way, trace.is_given_up) = (trace.under_way + 1, false);
     }
 
     /// That has its answer, or none that will ever come: then it may be executed until then.
     pub(super) fn settled(&mut self, token: &str, in_doubt_until: Option<Moment>) {
-        if let Some(standing) = self.all.get_mut(token) {
-            standing.under_way = standing.under_way.saturating_sub(1);
+        if let Some(trace) = self.all.get_mut(token) {
+            trace.under_way = trace.under_way.saturating_sub(1);
             if let Some(until) = in_doubt_until {
-                (standing.is_in_doubt, standing.until) = (true, standing.until.max(until));
+                (trace.is_in_doubt, trace.until) = (true, trace.until.max(until));
             }
         }
     }
 
     /// Whether the token is wanted from now on, or given up.
     pub(super) fn give_up(&mut self, token: &str, is_given_up: bool) {
-        if let Some(standing) = self.all.get_mut(token) {
-            standing.is_given_up = is_given_up;
+        if let Some(trace) = self.all.get_mut(token) {
+            trace.is_given_up = is_given_up;
         }
     }
 
@@ -85,8 +89,8 @@ impl Tokens {
     }
 
     pub(super) fn downgraded(&mut self, token: &str) {
-        if let Some(standing) = self.all.get_mut(token) {
-            standing.is_downgraded = true;
+        if let Some(trace) = self.all.get_mut(token) {
+            trace.is_downgraded = true;
         }
     }
 
@@ -101,8 +105,8 @@ impl Tokens {
 
     /// For how long a release has to refuse the token.
     pub(super) fn tombstone(&self, token: &str, now: Moment) -> Option<Duration> {
-        let standing = self.all.get(token).filter(|it| it.is_in_doubt)?;
-        let rest = standing.until.since(now);
+        let trace = self.all.get(token).filter(|it| it.is_in_doubt)?;
+        let rest = trace.until.since(now);
         (!rest.is_zero()).then(|| whole_millis(rest))
     }
 

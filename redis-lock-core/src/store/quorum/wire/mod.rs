@@ -73,13 +73,18 @@ impl QuorumWire {
         self.nodes.iter().filter_map(Node::trouble).find(is_misuse).cloned()
     }
 
-    /// The outcome that a question would have if it were asked now and no node answered.
+    /// Why there is no majority, where too few nodes can be reached.
     pub(super) fn no_answer(&self) -> Fault {
         let mut ballot = Ballot::new(Matter::Deed, self.nodes.len());
-        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.is_linked()) {
-            ballot.hear(at, Said::Failed(node.unreachable()));
+        for (at, node) in self.nodes.iter().enumerate() {
+            ballot.hear(
+                at,
+                match node.is_linked() {
+                    true => Said::Answer(Answer::Done),
+                    false => Said::Failed(node.unreachable()),
+                },
+            );
         }
-        ballot.close();
         let fault = ballot.verdict(&self.names).and_then(Result::err);
         fault.unwrap_or_else(|| Fault::new(FaultClass::Refused, "too few nodes can be reached"))
     }
