@@ -9,6 +9,7 @@ mod fences;
 mod holding;
 mod margin;
 mod once;
+mod once_faults;
 mod other_node;
 mod pauses;
 mod permits;
@@ -24,6 +25,9 @@ fn child_process() {
         ("fences_writer", fences::writer),
         ("margin_holder", margin::holder),
         ("pauses_actor", pauses::actor),
+        ("once_dies", once_faults::dies),
+        ("once_waits", once_faults::waits),
+        ("once_works", once_faults::works),
         ("slots_take_all_the_time", slots::take_all_the_time),
     ]);
 }

@@ -106,16 +106,16 @@ fn those_who_wait_hear_of_it_by_the_push_that_they_wait_for() {
 #[test]
 fn a_period_ends_and_one_that_is_over_gives_the_lock_back() {
     for arena in arenas() {
-        let short = |locks: &Locks| locks.mutex("k").once(ms(700));
+        let short = |locks: &Locks| locks.mutex("k").once(ms(3_000));
         let begun = Instant::now();
         take(short(&arena.one)).blocking_complete().unwrap();
         assert!(is_done(short(&arena.other)));
         let request = arena.other.mutex("k").wait(PATIENCE);
         take(request).blocking_release().unwrap();
-        assert!(begun.elapsed() > ms(650), "{}: {:?}", arena.name, begun.elapsed());
-        let guard = take(short(&arena.one));
+        assert!(begun.elapsed() > ms(2_950), "{}: {:?}", arena.name, begun.elapsed());
+        let guard = take(arena.one.mutex("k").once(ms(100)));
         let taken = Instant::now();
-        eventually(PATIENCE, "the period is over", || taken.elapsed() > ms(750));
+        eventually(PATIENCE, "the period is over", || taken.elapsed() > ms(150));
         guard.blocking_complete().unwrap();
         assert!(is_free(short(&arena.other)), "{}", arena.name);
         arena.assert_clean();

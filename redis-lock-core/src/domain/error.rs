@@ -229,12 +229,10 @@ pub(crate) fn in_words(time: Duration) -> String {
 
 pub(crate) fn held_by(holder: Option<&Holder>) -> String {
     match holder {
-        Some(holder) => {
-            let by = holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into);
-            match holder.kept_until {
-                Some(until) => format!(", kept until {} by min_hold of {by}", rfc3339(until)),
-                None => format!(", held by {by}"),
-            }
+        Some(Holder { label, token, kept_until, .. }) => {
+            let by = label.as_deref().map_or_else(|| token.to_string(), Into::into);
+            let until = kept_until.map(|it| format!("kept until {} by min_hold of", rfc3339(it)));
+            format!(", {} {by}", until.as_deref().unwrap_or("held by"))
         }
         None => String::new(),
     }

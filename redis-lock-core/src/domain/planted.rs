@@ -81,6 +81,10 @@ pub(crate) enum PlantedFault {
     /// A waiter that was taken out of the queue, and queues again, counts as if it had kept its place. It
     /// has a history of its own, in which others ask while no message reaches its process.
     PlaceNotNew,
+    /// The release of a token ends the mark that took its place.
+    MarkReleased,
+    /// A complete of unknown outcome is repeated as a release.
+    CompleteReleased,
     /// A node of a quorum votes although it has just started.
     YoungVote,
     /// A quorum counts the nodes that it reaches, instead of all.
@@ -96,7 +100,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -126,6 +130,8 @@ impl PlantedFault {
         Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
         Self::NothingFoundIsDone,
+        Self::MarkReleased,
+        Self::CompleteReleased,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

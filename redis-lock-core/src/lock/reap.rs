@@ -120,7 +120,8 @@ impl Reap {
     fn keep(&self, at: Moment) -> Option<Keep> {
         let (end, mark) = self.keep_until.as_ref()?;
         let time = whole_millis(end.since(at));
-        (!time.is_zero()).then(|| Keep { time, mark: Arc::clone(mark) })
+        let is_released = time.is_zero() || planted!(CompleteReleased) && self.tries > 0;
+        (!is_released).then(|| Keep { time, mark: Arc::clone(mark) })
     }
 
     pub(super) fn confirm(mut self: Box<Self>, confirm: Option<Confirm>, now: Moment) -> Box<Self> {

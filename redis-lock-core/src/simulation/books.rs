@@ -22,6 +22,7 @@ pub(super) enum What {
     Shutdown,
     Force,
     Adopt,
+    Complete,
 }
 
 /// A call that has not ended, or has ended just now.
@@ -47,6 +48,8 @@ pub(super) struct CallRecord {
     pub(super) was_valid: bool,
     /// Its guard was adopted.
     pub(super) is_adopted: bool,
+    /// Until when its success is remembered, by the clock of its process.
+    pub(super) known_until: Option<Moment>,
 }
 
 /// How a call ended.
@@ -160,6 +163,7 @@ impl CallRecord {
             met_guard: false,
             was_valid: true,
             is_adopted: false,
+            known_until: None,
         }
     }
 
@@ -206,6 +210,10 @@ impl Ended {
 
     pub(super) fn is_backend(&self) -> bool {
         matches!(self, Self::Failed(LockError::Backend { .. }))
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Failed(LockError::Done { .. }))
     }
 
     pub(super) fn is_busy(&self) -> bool {

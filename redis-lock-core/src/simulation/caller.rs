@@ -91,6 +91,9 @@ impl SimulatedCaller {
         if let Some(most) = planned.max_hold {
             request = request.max_hold(Duration::from_nanos(most));
         }
+        if let Some(period) = planned.once {
+            request = request.once(Duration::from_nanos(period));
+        }
         if planned.margin > 0 {
             request = request.margin(Duration::from_nanos(planned.margin));
         }
@@ -192,9 +195,13 @@ impl SimulatedCaller {
                 return drop(guard);
             }
             CallEnding::Detach => return self.give_away(planned, guard, held),
-            CallEnding::Release | CallEnding::Impatient => {}
+            CallEnding::Release | CallEnding::Impatient | CallEnding::Complete => {}
         }
-        let mut call = CallRecord::new(What::Release, self.process, planned.keys.clone());
+        let completes = planned.ending == CallEnding::Complete;
+        let what = if completes { What::Complete } else { What::Release };
+        let mut call = CallRecord::new(what, self.process, planned.keys.clone());
+        let period = planned.once.map(Duration::from_nanos);
+        call.known_until = period.map(|period| guard.hold().since.after(period));
         call.token = Some(Arc::clone(guard.token().wire()));
         call.bound = Some(self.timeout(planned.ttl));
         call.is_adopted = guard.hold().demand.adopts.is_some();
@@ -202,7 +209,10 @@ impl SimulatedCaller {
         let begun = BegunCall::new(self, call);
         held.give_up();
         let polls = (planned.ending == CallEnding::Impatient).then_some(1);
-        let outcome = cut_short(guard.release(), polls, None).await;
+        let outcome = match completes {
+            true => cut_short(guard.complete(), polls, None).await,
+            false => cut_short(guard.release(), polls, None).await,
+        };
         begun.end(Ended::of(outcome.as_ref()));
     }
 }

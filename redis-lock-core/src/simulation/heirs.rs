@@ -99,7 +99,7 @@ fn heir_of(
         fenced: false,
         ..of.clone()
     };
-    (heir.min_hold, heir.max_hold, heir.linger) = (None, None, None);
+    (heir.min_hold, heir.max_hold, heir.linger, heir.once) = (None, None, None, None);
     (heir.polls, heir.patience) = (None, None);
     heir.heir = heir_of(&heir, processes, 40, random);
     Some(Box::new(heir))

@@ -89,6 +89,8 @@ pub(super) struct PlannedCall {
     pub(super) min_hold: Option<u64>,
     pub(super) max_hold: Option<u64>,
     pub(super) linger: Option<u64>,
+    /// For how long success is remembered.
+    pub(super) once: Option<u64>,
     /// How much longer the server keeps the key; zero for no margin.
     pub(super) margin: u64,
     /// The call is dropped after so many polls, or so much time.
@@ -118,6 +120,8 @@ pub(super) enum Act {
 pub(super) enum CallEnding {
     Release,
     Drop,
+    /// It has succeeded.
+    Complete,
     /// The release is waited for, but not for long.
     Impatient,
     /// Its token goes to another process.
@@ -177,6 +181,7 @@ impl HistoryPlan {
             _ => plan.make_trouble(random),
         }
         plan.add_margins();
+        plan.add_successes();
         plan.name_heirs();
         plan
     }
@@ -301,6 +306,7 @@ impl HistoryPlan {
             min_hold,
             max_hold,
             margin: 0,
+            once: None,
             linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
                 .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),

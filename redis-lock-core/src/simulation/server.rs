@@ -12,6 +12,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::mark::Mark;
 use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
@@ -47,6 +48,8 @@ pub(super) struct TokenNote {
     /// A planned fault of the server took away what the token had.
     pub(super) is_excused: bool,
     pub(super) left: Option<Left>,
+    /// A mark has taken its place.
+    pub(super) is_marked: bool,
     /// When its lease at one of its keys ended last.
     pub(super) expired_at: Option<u64>,
     /// The outcome of an acquisition is unknown.
@@ -355,6 +358,10 @@ impl SimulatedServer {
                 None => Left::Expired,
             };
             note.left = Some(left);
+            if left == Left::Released && Mark::read(&stay.token).is_some() {
+                let what = format!("{} at {key} was ended by {verb:?}", stay.token);
+                self.violation.get_or_insert(what);
+            }
             if left == Left::Expired {
                 note.expired_at = Some(now);
             }
@@ -363,6 +370,10 @@ impl SimulatedServer {
         for holder in holders.iter().filter(|it| it.end > clock) {
             if !stays.iter().any(|stay| stay.until.is_none() && stay.token == holder.token) {
                 let token = Arc::clone(&holder.token);
+                if let Some(mark) = Mark::read_done(&token) {
+                    let of_mark = self.tokens.entry(Arc::clone(mark.token.wire()));
+                    of_mark.or_default().is_marked = true;
+                }
                 stays.push(Stay { token, until: None, end: to_true(holder.end) });
             }
         }

@@ -85,7 +85,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// With `SIMULATE_SECONDS` it runs for so long, from the seed `SIMULATE_FROM` on; with
 /// `SIMULATE_SEED` it tells the history of that one. `SIMULATE_FAULT` names a fault to be planted.
-fn keep_every_promise(way: Way, fixed: u64) {
+pub(super) fn keep_every_promise(way: Way, fixed: u64) {
     let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| PlantedFault::named(&name));
     if let Some(seed) = number("SIMULATE_SEED") {
         planted::plant(fault);
@@ -158,6 +158,7 @@ fn way_to(fault: PlantedFault) -> Way {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
+        PlantedFault::CompleteReleased => HistoryPlan::completing,
         PlantedFault::DoubtNotPassedOn => HistoryPlan::giving_away,
         PlantedFault::NothingFoundIsDone => HistoryPlan::of_late_claims,
         _ => HistoryPlan::of,
@@ -172,8 +173,8 @@ fn first_seed(fault: PlantedFault) -> u64 {
         PlantedFault::BatchRedirected => 565,
         PlantedFault::LateOkCredited => 285,
         PlantedFault::StaleHandedOn => 55,
-        PlantedFault::WaitersTtl => 45,
-        PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
+        PlantedFault::MarkReleased => 180,
+        PlantedFault::WaitersTtl | PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
         PlantedFault::AnyAnswer
         | PlantedFault::AnyTerms
         | PlantedFault::PlaceKept
@@ -241,6 +242,7 @@ fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
         min_hold: None,
         max_hold: None,
         linger: None,
+        once: None,
         margin: 0,
         polls: None,
         patience: None,

@@ -9,6 +9,7 @@ mod kept;
 mod kept_faults;
 mod long_waits;
 mod margin;
+mod once;
 mod outage;
 mod reaping;
 mod releasing;

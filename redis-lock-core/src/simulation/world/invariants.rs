@@ -43,7 +43,7 @@ impl World {
         self.check_promptness();
     }
 
-    fn process_now(&self, process: usize) -> Moment {
+    pub(super) fn process_now(&self, process: usize) -> Moment {
         Moment::from_nanos(self.processes[process].clock.at(clock::now()))
     }
 
@@ -246,6 +246,8 @@ impl World {
                     self.check_false_loss(&call);
                 }
                 What::Release if matches!(how, Ended::Good) => self.check_released(&call),
+                What::Complete => self.check_completed(&call, &how),
+                What::Acquire if how.is_done() => self.check_done(&call),
                 What::Adopt => self.check_adopted(&call, &how),
                 _ => {}
             }

@@ -11,6 +11,7 @@ mod order;
 mod promptness;
 mod resharding;
 mod sentinels;
+mod success;
 mod traffic;
 mod transactions;
 mod troubles;

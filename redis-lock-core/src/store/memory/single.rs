@@ -96,6 +96,12 @@ impl Entry {
             Some(keep) => self.keep(kind, token, keep, now, publish),
             None => self.holders.remove(token).is_some(),
         };
+        if planted!(MarkReleased) && keep.is_none() {
+            let mark = self.holders.first().map(|holder| Arc::clone(&holder.token));
+            let is_its =
+                |mark: &Arc<str>| Mark::read(mark).is_some_and(|it| *it.token.wire() == *token);
+            mark.filter(is_its).map(|mark| self.holders.remove(&mark));
+        }
         let answer = if has_it {
             Answer::Done
         } else {
