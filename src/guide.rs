@@ -24,6 +24,7 @@ pages! {
     "JOBS.md" jobs
     "TRANSACTIONS.md" transactions
     "SERVER.md" server
+    "QUORUM.md" quorum
     "REDIS-DOWN.md" redis_down
     "DEPLOYS.md" deploys
     "FAQ.md" faq

@@ -35,7 +35,7 @@
 //! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, ShedLock's options, leader election |
 //! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
 //! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing) |
-//! | set up Redis | [the server](guide::server), [when Redis is down](guide::redis_down) |
+//! | set up Redis | [the server](guide::server), [a quorum of servers](guide::quorum), [when Redis is down](guide::redis_down) |
 //! | deploy a new version | [rolling deploys](guide::deploys) |
 //! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
 //! | test code that locks | [testing](guide::testing) |
