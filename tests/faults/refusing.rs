@@ -26,7 +26,8 @@ pub(crate) fn demand_no_replica(server: &Server) {
 
 /// Keeps the server busy with a script that never ends, until it is killed.
 pub(crate) fn endless_script(server: &Server) {
-    server.run::<()>("CONFIG SET busy-reply-threshold 50");
+    // The name that all versions know.
+    server.run::<()>("CONFIG SET lua-time-limit 50");
     let client = server.client();
     thread::spawn(move || {
         let mut connection = client.get_connection().expect("the server is there");

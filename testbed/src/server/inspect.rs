@@ -117,7 +117,8 @@ impl Server {
 
     /// Records every command that arrives from now on, but for this scenery's own.
     pub fn monitor(&self) -> Monitor {
-        Monitor::start(&self.socket(), &self.socket().display().to_string(), ADMIN)
+        let user = self.has_users().then_some(ADMIN);
+        Monitor::start(&self.socket(), &self.socket().display().to_string(), user)
     }
 
     /// Waits for the locks' last traces to go: afterwards no lock is left, no queue before one,
