@@ -118,12 +118,18 @@ async fn e4_a_master_that_was_demoted() {
 }
 
 async fn e4_too_few_replicas() {
+    if is_before(6) {
+        testbed::skip!("needs a server that refuses scripts for want of replicas")
+    }
     let server = Server::start();
     let (want, want_none) = (|| demand_a_replica(&server), || demand_no_replica(&server));
     refused_then_mended(&server, want, want_none, "NOREPLICAS").await;
 }
 
 async fn e5_a_server_that_loads_its_data() {
+    if is_before(7) {
+        testbed::skip!("needs a server that can load slowly")
+    }
     let server = Server::builder()
         .aof()
         .arguments(["--key-load-delay", "300", "--loading-process-events-interval-bytes", "1024"])
@@ -163,6 +169,9 @@ fn with_user(server: &Server, user: &str) -> String {
 }
 
 async fn e6_no_right_to_the_key() {
+    if is_before(6) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user("app on >secret ~data:* &* +@all").start();
     let locks = open(&with_user(&server, "app:secret"));
     refused_for_good(&locks, "NOPERM").await;
@@ -170,6 +179,9 @@ async fn e6_no_right_to_the_key() {
 }
 
 async fn e6_no_right_to_the_commands() {
+    if is_before(6) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user("app on >secret ~* &* +@connection +ping +info").start();
     let locks = open(&with_user(&server, "app:secret"));
     refused_for_good(&locks, "NOPERM").await;
@@ -177,6 +189,9 @@ async fn e6_no_right_to_the_commands() {
 }
 
 async fn e6_a_wrong_password_and_none_at_all() {
+    if is_before(6) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::start();
     server.run::<()>("CONFIG SET requirepass secret");
     refused_for_good(&open(&with_user(&server, ":wrong")), "authentication failed").await;
@@ -189,6 +204,9 @@ async fn e6_a_wrong_password_and_none_at_all() {
 }
 
 async fn e6_no_channel_rights_at_all() {
+    if is_before(6) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
     let url = with_user(&server, "app:secret");
     let (locks, other) = (connect(&url).await, connect(&url).await);
@@ -205,6 +223,9 @@ async fn e6_no_channel_rights_at_all() {
 }
 
 async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
+    if is_before(6) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user("app on >secret ~* &* +@all").start();
     let locks = connect(&with_user(&server, "app:secret")).await;
     // Given back in time, the lock is kept.
