@@ -277,6 +277,14 @@ pub(super) fn executed(mut answers: Vec<Value>, are_of_lock: &[bool]) -> Execute
         (Some(Value::Array(results)), None) => Executed::Done(results.iter().find_map(failed)),
         (Some(Value::Nil), None) => Executed::Aborted,
         (Some(Value::ServerError(_)), Some((at, error))) => Executed::Refused(at, error),
+        // Before Redis 6.0 a replica executes a transaction without the commands that it has refused.
+        (Some(Value::Array(results)), Some((at, error))) if results.is_empty() => {
+            Executed::Refused(at, error)
+        }
+        (Some(Value::Array(_)), Some((_, error))) => {
+            let fault = decode::refusal(&error);
+            Executed::Unclear(Fault { class: FaultClass::Unknown, ..fault })
+        }
         (Some(Value::ServerError(error)), None) => Executed::Unclear(decode::refusal(&error)),
         (other, _) => Executed::Unclear(unexpected(other.as_ref())),
     }
@@ -397,5 +405,24 @@ fn notice(command: &Command, answer: &Answer) {
     {
         let value = blocker.value.as_deref().unwrap_or_default();
         crate::observe::log::repaired(command.names.user_key(), value, *repair_orphan);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_without_the_commands_that_were_refused_is_no_success() {
+        let refused = || redis::parse_redis_value(b"-READONLY You can't write\r\n").unwrap();
+        let queued = || Value::SimpleString("QUEUED".into());
+        let none = executed(vec![refused(), Value::Array(Vec::new())], &[true]);
+        assert!(matches!(none, Executed::Refused(0, _)));
+        let results = Value::Array(vec![Value::Int(1)]);
+        let Executed::Unclear(some) = executed(vec![queued(), refused(), results], &[true, false])
+        else {
+            panic!("a part was executed")
+        };
+        assert!(some.class == FaultClass::Unknown && some.what.contains("READONLY"), "{some:?}");
     }
 }
