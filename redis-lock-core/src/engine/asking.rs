@@ -31,7 +31,7 @@ pub(crate) struct Asking<L: HasLink> {
     number: u64,
     answer: LockAnswer,
     /// Whether the caller had to queue in this process, for events, and behind which hold if there was
-    /// one. `None` when nobody listens.
+    /// one. `None` when there is no subscriber.
     pub(crate) behind: Option<Option<Arc<Hold>>>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Reaper<E = ()> {
     order: Option<LockOrder<E>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
-    /// Whether the engine has ended, so that nobody takes anything out any more.
+    /// Whether the engine has ended, so that nothing is taken out any more.
     is_over: bool,
 }
 
@@ -189,7 +189,7 @@ impl<E> Reaper<E> {
         self.owed.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_settled)
     }
 
-    /// Takes out all tokens, to be given up. Nobody waits for them any more.
+    /// Takes out all tokens, to be given up. No caller waits for them any more.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<E> {
         self.owed.clear();
         self.order = self.order.take().map(|_| LockOrder::default());

@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// A server has left the map: its successor may still have tokens that it released. The last ones
-    /// are the likeliest, and come before whoever wants a lock there.
+    /// are the likeliest, and come before callers that want a lock there.
     pub(super) fn release_again(&self, work: &mut Work) {
         let now = Moment::now();
         let again = self.released().take_moved(now, |main| self.places.of(main).id);

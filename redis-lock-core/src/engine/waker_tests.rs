@@ -22,7 +22,7 @@ use crate::domain::env::simulated;
 use crate::lock::Waiter;
 use crate::{Guard, LockError, Locks};
 
-/// The waker of somebody's own executor.
+/// The waker of a user's executor.
 struct OwnWaker<F>(AtomicUsize, F);
 
 impl<F: Fn() + Send + Sync + 'static> OwnWaker<F> {
@@ -42,7 +42,7 @@ fn held(locks: &Locks) -> Guard {
     locks.mutex("k").blocking_acquire().unwrap()
 }
 
-/// Whether somebody else can step the machine of the lock.
+/// Whether another thread can step the machine of the lock.
 fn can_be_stepped(locks: &Locks) -> bool {
     let (says, said) = mpsc::channel();
     let locks = locks.clone();

@@ -101,7 +101,7 @@ impl Attempt {
         self.adopted
     }
 
-    /// Whether its lease may stay while nobody is inside.
+    /// Whether its lease may stay while no body runs.
     pub(crate) fn may_be_idle(&self) -> bool {
         self.may_be_idle
     }
@@ -178,7 +178,7 @@ impl Attempt {
         self.forgotten();
     }
 
-    /// Returns the token, for whoever takes over the hold. Nothing is released. `at_most` is the
+    /// Returns the token, for the one that takes over the hold. Nothing is released. `at_most` is the
     /// lease of a cut that may still be executed.
     pub(crate) fn into_token(mut self, at_most: Option<Duration>, now: Moment) -> Token {
         let doubt = match self.on_server {

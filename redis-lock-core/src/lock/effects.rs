@@ -29,7 +29,7 @@ pub(crate) struct Effects<W> {
 pub(crate) enum Outgoing {
     Ask(Question),
     Part(Box<Reap>),
-    /// A command that nobody waits for.
+    /// A command that no caller waits for.
     Message(Command),
 }
 
@@ -93,7 +93,7 @@ impl<W> Effects<W> {
         });
     }
 
-    /// Reports what happened to a lease that lingers, if somebody listens.
+    /// Reports what happened to a lease that lingers, if there is a subscriber.
     pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent, env: &Env<'_>) {
         if env.listening {
             self.later.push(Later::Idle(sort, event));

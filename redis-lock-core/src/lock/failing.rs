@@ -99,7 +99,7 @@ impl<W> Machine<W> {
         self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
     }
 
-    /// The guard of a hold is gone: nobody acts in the belief that it has the lock.
+    /// The guard of a hold is gone: no code acts in the belief that it has the lock.
     pub(super) fn release_lapsed(&mut self, hold: &Arc<Hold>, out: &mut Effects<W>) {
         self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), out);
     }

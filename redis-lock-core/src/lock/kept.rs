@@ -181,7 +181,7 @@ impl<W> Machine<W> {
     }
 
     /// A caller in another process, which does not wait, asks for the lock in case it is idle.
-    /// `may_answer` limits how often this process says that somebody is inside.
+    /// `may_answer` limits how often this process says that a body runs.
     pub(crate) fn asked_for(
         &mut self,
         asker: &Token,

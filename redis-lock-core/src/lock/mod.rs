@@ -148,13 +148,13 @@ pub(crate) struct Machine<W> {
 
 #[derive(Debug)]
 enum Stage {
-    /// Nobody in this process has the lock or wants it.
+    /// No caller in this process has the lock or wants it.
     Idle,
     /// The waiters' token contends for the lock, or is in the server's queue.
     Contending(Contending),
     /// A caller of this process holds the lock.
     Held(Held),
-    /// Nobody in this process holds the lock, but the lease is kept.
+    /// No guard in this process holds the lock, but the lease is kept.
     Kept(KeptLease),
 }
 

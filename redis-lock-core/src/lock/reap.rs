@@ -35,7 +35,7 @@ pub(crate) struct Reap {
     waited_for: bool,
     /// Keep the lock until then instead of freeing it, by this mark.
     keep_until: Option<(Moment, Arc<str>)>,
-    /// The number of an open question about the token, whose outcome nobody needs any more.
+    /// The number of an open question about the token, whose outcome is not needed any more.
     drops: Option<u64>,
     /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
     /// earlier try may have released it.
@@ -164,7 +164,7 @@ impl Reap {
         self
     }
 
-    /// Whether somebody waits for the answer.
+    /// Whether a caller waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         self.confirm.is_some()
     }
@@ -206,7 +206,7 @@ impl Reap {
         &self.attempt
     }
 
-    /// When whoever waits learns that no answer came.
+    /// When the caller that waits learns that no answer came.
     pub(crate) fn deadline(&self) -> Moment {
         if self.confirm.is_some() { self.deadline } else { Moment::NEVER }
     }
@@ -295,7 +295,7 @@ impl Reap {
         }
     }
 
-    /// Nobody is kept from the lock any more. What stands beside it is removed when the node lets us.
+    /// It keeps no client from the lock any more. What stands beside it is removed when the node lets us.
     fn freed(mut self: Box<Self>, now: Moment) -> Next {
         (self.was_answered, self.fault) = (true, None);
         if now >= self.gone_by {

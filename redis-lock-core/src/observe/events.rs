@@ -27,7 +27,7 @@ macro_rules! say_of {
 }
 
 /// Whether a subscriber may listen to events below the level of warnings. It is not asked: it may
-/// block or panic, and whoever wants to know may have answers for others in hand.
+/// block or panic, and the reader may have answers for others in hand.
 #[inline]
 pub(super) fn may_be_heard() -> bool {
     #[cfg(feature = "tracing")]

@@ -1,7 +1,7 @@
 //! Reports what happens to locks: spans and events (feature `tracing`), metrics (feature
 //! `metrics`).
 //!
-//! `docs/OBSERVABILITY.md` lists what is reported. While nobody listens, each hook is a branch or
+//! `docs/OBSERVABILITY.md` lists what is reported. Without a subscriber, each hook is a branch or
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
 //! held, because subscribers and recorders are the user's code.
 
@@ -47,7 +47,7 @@ pub(crate) struct Acquiring {
 }
 
 impl Acquiring {
-    /// `None` when nobody listens. Boxed, because it would make up most of the caller's future.
+    /// `None` when there is no subscriber. Boxed, because it would make up most of the caller's future.
     #[inline]
     pub(crate) fn begin(demand: &Arc<Demand>) -> Option<Box<Self>> {
         (events::are_heard() || cfg!(feature = "metrics")).then(|| Self::begun(Arc::clone(demand)))
@@ -108,7 +108,7 @@ pub(crate) struct HoldFacts<'a> {
 /// Which reports of a hold were made: one at its beginning, one at its end.
 #[derive(Debug, Default)]
 pub(crate) struct HoldReport {
-    /// 0 until the beginning is reported, which happens only when somebody listens.
+    /// 0 until the beginning is reported, which happens only when there is a subscriber.
     stage: AtomicU8,
     span: events::HoldSpan,
 }

@@ -204,7 +204,7 @@ pub(crate) enum Answer {
     /// The token has the lock. `fence` is the last of the reserved fencing numbers, if any were
     /// asked for.
     Held { fence: Option<u64> },
-    /// Somebody else has it.
+    /// Another holder has it.
     Busy(Blocker),
     /// A tombstone refuses this token. It can't be used any more.
     Tombstone,
@@ -212,7 +212,7 @@ pub(crate) enum Answer {
     Renewed {
         /// The rest of the lease, when it is more than a second longer than was asked for.
         longer: Option<Duration>,
-        /// Whether somebody waits for the lock.
+        /// Whether a client waits for the lock.
         waited_for: bool,
     },
     /// The command was executed: the token has the lock, keeps it, or has released it.

@@ -74,7 +74,7 @@ struct CallState {
     lost: Option<Box<LockError>>,
     /// Whether the body has succeeded.
     succeeded: bool,
-    /// Whether somebody else had done it.
+    /// Whether another call had done it.
     is_done: bool,
 }
 

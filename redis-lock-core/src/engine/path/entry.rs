@@ -98,7 +98,7 @@ impl QueueEntry {
         Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
     }
 
-    /// A message, whose answer nobody needs.
+    /// A message, whose answer is not needed.
     pub(crate) fn message(command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Query(None), Some(command), limit, Moment::NEVER, now)

@@ -409,7 +409,7 @@ impl Traffic {
         self.entries().map(|entry| &entry.origin)
     }
 
-    /// Removes all entries, because nobody is left to send them. Dropping the returned values wakes
+    /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes
     /// the callers, so no lock may be held then.
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);

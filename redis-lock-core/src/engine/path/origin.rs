@@ -32,7 +32,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Whether somebody waits for the answer.
+    /// Whether a caller waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Lock(..) | Self::Query(_) => true,
@@ -130,7 +130,7 @@ impl Gathering {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out the origin, when nobody is left to carry it out.
+    /// Takes out the origin, when no thread is left to carry it out.
     pub(crate) fn take_origin(&self) -> Option<Origin> {
         self.gathered().origin.take()
     }

@@ -1,7 +1,7 @@
 //! Releases that have failed.
 //!
 //! Whatever asks for a key must come behind the releases that are owed for it. So a release that has
-//! failed finds its next place while the queue is still locked: nobody can ask for its key between its
+//! failed finds its next place while the queue is still locked: no caller can ask for its key between its
 //! failure and its next try.
 
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ impl Traffic {
     }
 
     /// Whether a release has to be sent before what is in the queue, which is the case for one that is
-    /// due, and for one whose key somebody asks for there.
+    /// due, and for one whose key a caller asks for there.
     fn is_to_be_sent_first(&self, reap: &Reap, is_due: bool, unsent: usize) -> bool {
         match &self.connection {
             // The next try goes where the map says.

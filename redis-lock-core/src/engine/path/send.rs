@@ -163,7 +163,7 @@ impl Traffic {
     }
 }
 
-/// When nobody but the engine has asked for this long, the engine watches the connection again.
+/// When only the engine has asked for this long, the engine watches the connection again.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// After how many commands of tasks one of them tries to become the reader.

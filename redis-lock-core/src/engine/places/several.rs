@@ -29,7 +29,7 @@ pub(super) struct Several {
     ids: AtomicU64,
     /// Keeps releases that fail.
     reaper: Arc<PathReaper>,
-    /// Whether the engine has ended, so that nobody connects to new nodes any more.
+    /// Whether the engine has ended, so that no thread connects to new nodes any more.
     is_over: AtomicBool,
     /// The time limit for paths of new nodes.
     time_limit: Duration,

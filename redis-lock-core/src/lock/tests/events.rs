@@ -4,7 +4,7 @@ use super::*;
 use crate::domain::state::{AskOutcome, IdleEnd, IdleEvent};
 
 impl Bench {
-    /// A machine that somebody listens to.
+    /// A machine that a subscriber listens to.
     fn listening() -> Self {
         let mut bench = Self::new();
         bench.listening = true;

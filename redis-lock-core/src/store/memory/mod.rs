@@ -185,7 +185,7 @@ impl State {
         self.entries.remove(key).unwrap_or_default()
     }
 
-    /// Whether the holder of a mutex can see that somebody waits.
+    /// Whether the holder of a mutex can see that a client waits.
     #[cfg(test)]
     pub(crate) fn is_waited_for(&mut self, key: &str, now: Moment) -> bool {
         let entry = self.entries.get_mut(key);

@@ -19,7 +19,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::link_slot::{LinkSlot, SlotWatch};
 use crate::store::{Readiness, Watcher};
 
-/// Where a new connection is left for whoever reads.
+/// Where a new connection is left for the reader.
 pub(super) type LineSlot = LinkSlot<DirectLine>;
 
 /// Makes the connection.

@@ -30,7 +30,7 @@ struct Server {
     answers: VecDeque<u64>,
     /// How often this side has read.
     reads: usize,
-    /// Commands of which nobody knows what became, while others go on.
+    /// Commands of which it is unknown what became, while others go on.
     unknown: VecDeque<u64>,
     /// Commands that take another round, and those of which it was sent.
     rounds: VecDeque<u64>,

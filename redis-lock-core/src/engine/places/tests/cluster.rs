@@ -32,7 +32,7 @@ pub(super) struct Nodes {
     owners: BTreeMap<u16, usize>,
     /// Slots on their way, and where to.
     migrating: BTreeMap<u16, usize>,
-    /// Nodes that nobody can reach.
+    /// Nodes that can't be reached.
     down: Vec<usize>,
     /// Nodes that don't answer who wants to connect.
     hanging: Vec<usize>,
@@ -42,7 +42,7 @@ pub(super) struct Nodes {
     cut_off: Vec<usize>,
     /// Slots of which each node says that the next one has them.
     disputed: Vec<u16>,
-    /// How often somebody was sent to another node.
+    /// How often a command was sent to another node.
     pub(super) redirects: usize,
     epoch: u64,
     /// Whether the nodes contradict each other when they are asked for the map.
@@ -57,7 +57,7 @@ pub(super) struct Nodes {
 pub(super) struct Cluster {
     nodes: Arc<Mutex<Nodes>>,
     changed: Arc<Notify>,
-    /// Of each node: somebody may have something to read.
+    /// Of each node: there may be something to read.
     answered: Arc<Vec<TaskWaker>>,
 }
 
@@ -154,7 +154,7 @@ impl Cluster {
         self.nodes().looks
     }
 
-    /// The keys that somebody has.
+    /// The keys that are held.
     pub(super) fn held(&self) -> Vec<String> {
         let nodes = self.nodes();
         let held = |(key, entry): (&String, &crate::store::memory::entry::Entry)| {

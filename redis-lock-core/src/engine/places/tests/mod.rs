@@ -39,7 +39,7 @@ fn each_lock_goes_to_the_node_that_has_its_slot() {
     assert!(cluster.looks() <= 4, "once, and once for each subscription: {}", cluster.looks());
 }
 
-/// How often the map was read, once nobody has a reason to read it.
+/// How often the map was read, once there is no reason to read it.
 fn looks_at_rest(cluster: &Cluster) -> usize {
     let mut looks = cluster.looks();
     eventually(PATIENCE, "nobody reads the map", || {

@@ -116,7 +116,7 @@ impl Asker {
     }
 
     /// Whether it is time to try this address. It counts as out of reach until it has answered, also
-    /// where nobody waits for that.
+    /// where no caller waits for that.
     fn begin_connect(&self, address: Option<&Address>) -> Result<(), Fault> {
         let Some(address) = address else { return Ok(()) };
         let (mut unreached, now) = (lock(&self.unreached), Instant::now());

@@ -95,7 +95,7 @@ impl ClusterShared {
     /// another one each time. When none of the first ones answers, the seeds come: where all nodes have
     /// other addresses by now, the read would be given up before all old ones have been tried. No sooner,
     /// because a seed may have another address than the node that it leads to, which would be asked
-    /// twice, over a connection that nobody keeps.
+    /// twice, over a connection that is not kept.
     fn rounds(&self, known: Vec<NodeName>) -> Vec<Vec<Target>> {
         let mut names = self.nodes.names();
         if !names.is_empty() {

@@ -71,7 +71,7 @@ fn list(words: &[&str]) -> String {
     format!("*{}\r\n{}", words.len(), each.collect::<String>())
 }
 
-/// The addresses at which somebody has connected to the port of the second value. They take
+/// The addresses at which a client has connected to the port of the second value. They take
 /// connections and never answer.
 fn silent() -> (Arc<Mutex<Vec<SocketAddr>>>, u16) {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();

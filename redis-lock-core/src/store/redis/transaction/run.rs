@@ -386,7 +386,7 @@ pub(super) fn has_no_reason(verb: &Verb) -> bool {
     )
 }
 
-/// Adds why a lock is gone, where somebody left the reason.
+/// Adds why a lock is gone, where a reason was left.
 async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
     let Some(why) = decode::ask_why(command, answer) else { return };
     let Some(token) = why.verb.token() else { return };

@@ -159,7 +159,7 @@ impl Snapshot {
         }
     }
 
-    /// The same with the mark that somebody waits.
+    /// The same with the mark that a client waits.
     pub(super) fn marked(&self) -> Option<Vec<u8>> {
         match &self.lock {
             Standing::Value { text, .. } if planted!(BytesMadeText) => {
@@ -219,7 +219,7 @@ impl Snapshot {
     }
 }
 
-/// Splits a value into the token and whether it has the mark that somebody waits.
+/// Splits a value into the token and whether it has the mark that a client waits.
 pub(super) fn unmarked(value: &str) -> (&str, bool) {
     match value.strip_suffix(WAITERS_MARK).filter(|_| is_ours(value)) {
         Some(token) => (token, true),
