@@ -125,14 +125,16 @@ async fn found_losses_count(
     assert_eq!(numbers.of("lost_total{kind=mutex,reason=removed}"), 1.0);
 }
 
-/// Ten calls at once, of which nine queue.
+/// Nine calls at once, that queue behind one that has the lock.
 async fn queued_calls_count(locks: &Locks, numbers: &mut Numbers, snapshotter: &Snapshotter) {
     let contended = numbers.of("contended_total{kind=mutex}");
-    let mut ten: Vec<_> = (0..10).map(|_| Box::pin(locks.mutex("ten").acquire())).collect();
-    for call in &mut ten {
+    let first = locks.mutex("ten").acquire().await.unwrap();
+    let mut nine: Vec<_> = (0..9).map(|_| Box::pin(locks.mutex("ten").acquire())).collect();
+    for call in &mut nine {
         assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
-    for call in ten {
+    first.release().await.unwrap();
+    for call in nine {
         call.await.unwrap().release().await.unwrap();
     }
     numbers.add(snapshotter);
