@@ -14,10 +14,10 @@ pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod mark;
 pub(crate) mod names;
+pub(crate) mod news_waiters;
 #[cfg(test)]
 pub(crate) mod planted;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod too_few;
-pub(crate) mod waiters;

@@ -21,7 +21,7 @@ use super::sender::Sender;
 use super::table::{Handle, Resident, Shard, Table};
 use super::work::EngineWaker;
 use crate::domain::clock::Moment;
-use crate::domain::waiters::Waiters;
+use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::{Effects, Env, Later, Machine, Rank};
 use crate::store::wire::contained;
 use crate::{Drained, observe};
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     /// How a drain has ended, once a shutdown has begun.
     pub(super) drained: OnceLock<Drained>,
     /// Those who wait until a drain or a shutdown has begun or ended.
-    pub(super) stages: Arc<Waiters>,
+    pub(super) stages: Arc<NewsWaiters>,
     /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) has_ended: AtomicBool,

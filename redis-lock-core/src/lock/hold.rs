@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::domain::waiters::Waiters;
+use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::hold_life::{HoldLife, Phase, SharedLife};
 use crate::observe::{self, Audience, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     is_downgraded: AtomicBool,
     /// For those who wait for its end, if there are any. It is made without waiting for anybody,
     /// because a forked child does not have the thread that was about to make it.
-    ended: OnceBox<Waiters>,
+    ended: OnceBox<NewsWaiters>,
     report: HoldReport,
     /// The id of the process that it belongs to.
     process: u32,
@@ -179,7 +179,7 @@ impl Hold {
 
     /// How many wait for its end. The hold itself is a waker that wakes one of them.
     pub(crate) fn waiting(&self) -> usize {
-        self.ended.get().map_or(0, Waiters::count)
+        self.ended.get().map_or(0, NewsWaiters::count)
     }
 
     /// The guard gives the lock back. Returns whether it still had it.

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 /// Those who wait for the same news. Their wakers are the user's code and may block, so each is woken by
 /// itself.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
+pub(crate) struct NewsWaiters {
     news: Notify,
     count: AtomicUsize,
 }
 
-impl Waiters {
+impl NewsWaiters {
     /// Looks now, and each time when there is news, until there is a result.
     pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         let _counted = Counted::among(&self.count);
@@ -42,7 +42,7 @@ impl Waiters {
 }
 
 /// Wakes one of them.
-impl Wake for Waiters {
+impl Wake for NewsWaiters {
     fn wake(self: Arc<Self>) {
         self.wake_one();
     }
