@@ -47,7 +47,7 @@ const TTL: Duration = Duration::from_millis(800);
 /// The longest lease: workers ask for different ones, even for the same key.
 const LONGEST_TTL: Duration = Duration::from_millis(2400);
 /// Of a quorum: how long a node that has started does not vote.
-const REJOIN: Duration = Duration::from_secs(3);
+const REJOIN: Duration = Duration::from_millis(3500);
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Breaks servers, network and workers at random for some minutes, while these use each kind of lock,

@@ -149,7 +149,7 @@ impl Task {
             if self.random.once_in(20) {
                 self.operate().await?;
             }
-            if self.random.once_in(20) {
+            if self.random.once_in(20) && !self.on_quorum {
                 self.job().await?;
             }
             let pick = if self.random.once_in(6) { Kind::pick_forced } else { Kind::pick };

@@ -235,10 +235,10 @@ impl Ballot {
         for said in &self.said {
             match said {
                 Said::Answer(Answer::Busy(blocker)) => blockers.push(blocker),
-                Said::Answer(it @ Answer::Gone { by, because }) => {
-                    if by.is_some() || because.is_some() || gone.is_none() {
-                        gone = Some(it.clone());
-                    }
+                Said::Answer(it @ Answer::Gone { by, because })
+                    if by.is_some() || because.is_some() || gone.is_none() =>
+                {
+                    gone = Some(it.clone());
                 }
                 _ => {}
             }

@@ -40,6 +40,9 @@ pub(super) struct Ask {
     sent: Moment,
 }
 
+/// Something that a node was asked, and its answer.
+pub(super) type NodeAnswer = (Ask, Result<Answer, Fault>);
+
 /// What a command does with its token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
@@ -201,7 +204,7 @@ impl Node {
     pub(super) fn pull(
         &mut self,
         has_failed: &dyn Fn(u64) -> bool,
-    ) -> Result<Option<(Ask, Result<Answer, Fault>)>, Fault> {
+    ) -> Result<Option<NodeAnswer>, Fault> {
         loop {
             let Some(wire) = &mut self.wire else { return Ok(None) };
             let (asked, tokens) = (&self.asked, &self.tokens);

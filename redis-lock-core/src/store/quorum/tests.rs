@@ -97,7 +97,6 @@ struct FakeClient {
     token: Arc<str>,
     doing: Doing,
     seq: u64,
-    number: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -130,7 +129,7 @@ impl FakeQuorum {
             latency: random.between(1, 4),
         };
         let nodes: Vec<_> = (0..nodes).map(|_| node(&mut random)).collect();
-        let clients = (0..clients).map(|number| FakeClient::new(number, nodes.len())).collect();
+        let clients = (0..clients).map(|_| FakeClient::new(nodes.len())).collect();
         let last_fence = 0;
         Self { random, now: BEGIN, nodes, clients, last_fence, grants: 0 }
     }
@@ -281,7 +280,7 @@ impl FakeQuorum {
 }
 
 impl FakeClient {
-    fn new(number: usize, nodes: usize) -> Self {
+    fn new(nodes: usize) -> Self {
         let roster = Roster::new((0..nodes).map(|at| format!("n{at}").into()).collect(), REJOIN);
         let seats = roster.seats_of();
         let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
@@ -290,7 +289,7 @@ impl FakeClient {
         let wire = QuorumWire::new(nodes_made, roster, NODE_LIMIT);
         let (lines, cut) = ((0..nodes).map(|_| None).collect(), vec![false; nodes]);
         let doing = Doing::Rests { until: 0 };
-        Self { wire, seats, slots, lines, cut, token: "".into(), doing, seq: 0, number }
+        Self { wire, seats, slots, lines, cut, token: "".into(), doing, seq: 0 }
     }
 
     fn push(&mut self, verb: Verb) {

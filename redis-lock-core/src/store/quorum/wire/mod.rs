@@ -64,7 +64,11 @@ impl QuorumWire {
 
     /// Takes in the connections that were made.
     pub(super) fn take_links(&mut self, now: Moment) -> bool {
-        self.nodes.iter_mut().fold(false, |any, node| node.take_link(now) || any)
+        let mut any = false;
+        for node in &mut self.nodes {
+            any |= node.take_link(now);
+        }
+        any
     }
 
     /// Why nothing can be asked of this quorum at all.
