@@ -108,7 +108,10 @@ fn h5_urls_of_other_sorts() {
     let cause = refused("http://localhost");
     assert_says(
         &cause,
-        &["`http`", "use redis, rediss, redis+unix, redis-cluster, redis-sentinel, or valkey"],
+        &[
+            "`http`",
+            "use redis, rediss, redis+unix, redis-cluster, redis-sentinel, redis-quorum, or valkey",
+        ],
     );
     assert_eq!(refused("localhost:6379"), ConfigError::NoScheme);
     assert_says(&refused("localhost:6379"), &["redis://localhost:6379"]);
