@@ -116,7 +116,7 @@ fn h5_urls_of_other_sorts() {
     assert_eq!(refused("localhost:6379"), ConfigError::NoScheme);
     assert_says(&refused("localhost:6379"), &["redis://localhost:6379"]);
     assert_says(&refused("redis://localhost:port"), &["redis://user:password@host:port/db"]);
-    assert_says(&refused("redis://a,b"), &["several servers", "redis-cluster://"]);
+    assert_says(&refused("redis://a,b"), &["several servers", "redis-cluster", "redis-quorum://"]);
     if cfg!(feature = "rustls") {
         assert!(Locks::open("rediss://localhost").is_ok());
     } else {

@@ -45,7 +45,7 @@ pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
         let Parts { authority, path, .. } = parts;
         if parts.hosts.contains(',') {
             return Err(bad(
-                "it names several servers; begin it with redis-cluster:// or redis-sentinel://",
+                "it names several servers; begin it with redis-cluster, redis-sentinel or redis-quorum://",
             ));
         }
         return one(&format!("{scheme}://{authority}/{path}"), &parts).map(Named::One);
