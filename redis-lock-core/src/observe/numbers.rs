@@ -104,13 +104,16 @@ impl Series {
     }
 
     fn new(sort: LockSort) -> Self {
-        let plain = |name| key(name, sort, &[]);
+        // A recorder may copy a key for each count, which allocates unless the labels are static.
+        let labels: &'static [Label] = labels(sort, &[("outcome", "acquired")]).leak();
+        let own = labels.split_last().map_or(labels, |(_, own)| own);
+        let plain = |name| Key::from_static_parts(name, own);
         Self {
             sort,
             acquired: plain(ACQUIRED),
             contended: plain(CONTENDED),
             released: plain(RELEASED),
-            wait: key(WAIT, sort, &[("outcome", "acquired")]),
+            wait: Key::from_static_parts(WAIT, labels),
             hold: plain(HOLD),
             waiting: plain(WAITING),
             held: plain(HELD),
@@ -247,12 +250,16 @@ fn kind_of(kind: BackendErrorKind) -> &'static str {
     }
 }
 
-/// The key of a metric. Labels without a value are those that it does not have.
-fn key(name: &'static str, (kind, title): LockSort, more: &[(&'static str, &'static str)]) -> Key {
+/// The key of a metric.
+fn key(name: &'static str, sort: LockSort, more: &[(&'static str, &'static str)]) -> Key {
+    Key::from_parts(name, labels(sort, more))
+}
+
+/// The labels of a metric. Those of `more` without a value are left out.
+fn labels((kind, title): LockSort, more: &[(&'static str, &'static str)]) -> Vec<Label> {
     let own = [("kind", kind.name()), ("lock", title.lock), ("function", title.function)];
     let named = own.iter().chain(more.iter().filter(|(_, value)| !value.is_empty()));
-    let labels = named.map(|(name, value)| Label::from_static_parts(name, value));
-    Key::from_parts(name, labels.collect::<Vec<_>>())
+    named.map(|(name, value)| Label::from_static_parts(name, value)).collect()
 }
 
 fn count(key: &Key) {
