@@ -45,7 +45,13 @@ fn main() -> ExitCode {
             if failure.is_told() {
                 let line = match json {
                     true => json::failure(&failure),
-                    false => format!("redis-lock: {}", table::plain(&failure.to_string())),
+                    false => {
+                        let text = failure.to_string();
+                        format!(
+                            "redis-lock: {}",
+                            text.lines().map(table::plain).collect::<Vec<_>>().join("\n")
+                        )
+                    }
                 };
                 // Ignored for the same reason as above.
                 let _ = writeln!(io::stderr(), "{line}");

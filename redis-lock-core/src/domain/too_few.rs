@@ -56,7 +56,8 @@ pub enum Vote {
     },
     /// The lock to be renewed or released is not there.
     Missing,
-    /// No answer came in time. One that comes later still counts, from then on.
+    /// No answer came in time, or before the others had decided. One that comes later still counts, from
+    /// then on.
     Late,
     /// It has run for less than [`rejoin`](crate::Builder::rejoin), and may have forgotten what it knew.
     Young,
@@ -91,7 +92,7 @@ impl fmt::Display for Vote {
             Self::Busy { holder: None } => f.write_str("busy"),
             Self::Busy { holder: Some(holder) } => write!(f, "busy, held by {holder}"),
             Self::Missing => f.write_str("does not have it"),
-            Self::Late => f.write_str("late"),
+            Self::Late => f.write_str("late, no answer by then"),
             Self::Young => f.write_str("young, started too short a time ago to vote"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
             Self::Refused { why } => write!(f, "refused: {why}"),
