@@ -166,7 +166,7 @@ pub(crate) struct RedisConnector {
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
     /// The version and the warnings that operators know.
-    told: Arc<Mutex<Option<(String, Vec<String>)>>>,
+    told: Arc<Mutex<Vec<String>>>,
     /// The run id of the server for which `WATCH` was tested.
     watch_tested: Arc<Mutex<Option<String>>>,
 }
@@ -344,12 +344,12 @@ impl RedisConnector {
             found.warnings.extend(nodes::forgets(seat.votes_at_once(), driver).await?);
         }
         found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
-        let seen = Some((found.version.clone(), found.warnings.clone()));
-        let before = std::mem::replace(
-            &mut *self.told.lock().unwrap_or_else(PoisonError::into_inner),
-            seen.clone(),
-        );
-        crate::observe::log::connected(&found.version, &found.warnings, before != seen);
+        let seen = [std::slice::from_ref(&found.version), &found.warnings].concat();
+        let is_first = {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *told, seen.clone()) != seen
+        };
+        crate::observe::log::connected(&found.version, &found.warnings, is_first);
         Ok(found)
     }
 
