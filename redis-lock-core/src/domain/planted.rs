@@ -61,6 +61,8 @@ pub(crate) enum PlantedFault {
     CountedElsewhere,
     /// A waiter that a message names does not ask.
     HintNotFollowed,
+    /// No lease is renewed.
+    NotRenewed,
     /// A write to the lock's own key that finds nothing counts as done.
     NothingFoundIsDone,
     /// The mark makes text of a value that is no text. It has a test of its own, as has the next one.
@@ -100,7 +102,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -132,6 +134,7 @@ impl PlantedFault {
         Self::NothingFoundIsDone,
         Self::MarkReleased,
         Self::CompleteReleased,
+        Self::NotRenewed,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -249,7 +249,7 @@ impl Lease {
     /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
     pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
         self.renew_at = match self.trusted(self.ttl) {
-            Some(ttl) if renews && self.end < limit => {
+            Some(ttl) if renews && self.end < limit && !planted!(NotRenewed) => {
                 lease::renewal(self.sent, ttl, env.spread, env.phase())
             }
             _ => Moment::NEVER,

@@ -35,7 +35,7 @@ enum Data {
 }
 
 /// What was watched: each key, how often it had been written, and when it ends.
-pub(super) type Watched = Vec<(String, u64, Option<u64>)>;
+pub(super) type WatchedKeys = Vec<(String, u64, Option<u64>)>;
 
 /// The words of a command.
 fn words(cmd: &Cmd) -> Vec<Vec<u8>> {
@@ -57,7 +57,7 @@ pub(super) fn needs_memory(cmd: &Cmd) -> bool {
 
 impl KeySpace {
     /// The commands of a transaction watch these keys from now on.
-    pub(super) fn watch(&self, keys: &[String], now: u64) -> Watched {
+    pub(super) fn watch(&self, keys: &[String], now: u64) -> WatchedKeys {
         let watched = |key: &String| {
             let end = self.standing(key, now).and_then(|stored| stored.end);
             (key.clone(), self.writes.get(key).copied().unwrap_or(0), end)
@@ -67,7 +67,12 @@ impl KeySpace {
 
     /// Whether a transaction is aborted: a watched key was written, or, where the server notices that,
     /// has expired.
-    pub(super) fn has_changed(&self, watched: &Watched, now: u64, notices_expiry: bool) -> bool {
+    pub(super) fn has_changed(
+        &self,
+        watched: &WatchedKeys,
+        now: u64,
+        notices_expiry: bool,
+    ) -> bool {
         watched.iter().any(|(key, writes, end)| {
             self.writes.get(key).copied().unwrap_or(0) != *writes
                 || notices_expiry && end.is_some_and(|end| end < now)

@@ -26,6 +26,7 @@ mod shrink;
 mod successes;
 mod tests;
 mod transacting;
+mod transaction_server;
 mod world;
 
 use std::cell::RefCell;

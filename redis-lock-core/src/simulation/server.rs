@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::clock::SECOND;
 use super::planned_trouble::Refusal;
-use super::transacting::TransactionServer;
+use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -28,7 +28,7 @@ pub(super) struct SimulatedServer {
     /// How far its clock has been set forward, or back.
     jumped: i64,
     pub(super) frozen_until: u64,
-    refusals: Vec<(Refusal, u64)>,
+    pub(super) refusals: Vec<(Refusal, u64)>,
     /// Until when attempts to connect are refused, and are not answered.
     pub(super) refuses_until: u64,
     pub(super) loses_until: u64,
@@ -56,7 +56,7 @@ pub(super) struct TokenNote {
     pub(super) is_doubtful: bool,
     /// When it was released although it was in doubt.
     undone_at: Option<u64>,
-    longest: u64,
+    pub(super) longest: u64,
     /// It was asked for a mutex alone.
     pub(super) is_of_mutex: bool,
     /// The node to which its release was sent last, as long as its process knows no reason why it
@@ -175,39 +175,6 @@ impl SimulatedServer {
         (answer, false)
     }
 
-    /// A command begins that may change what stands at its keys.
-    pub(super) fn begin(&mut self, command: &Command, now: u64) {
-        if let Some(token) = command.verb.token() {
-            let asked = asked(&command.verb);
-            let note = self.note(token);
-            note.longest = note.longest.max(asked);
-            if asked > 0 {
-                note.meant_to_end = None;
-            }
-        }
-        for names in command.names.all() {
-            self.look_back(names.main(), now, None);
-        }
-    }
-
-    /// A transaction has been executed; its messages were told.
-    pub(super) fn conclude(
-        &mut self,
-        node: usize,
-        command: &Command,
-        answer: &Result<Answer, Fault>,
-        now: u64,
-    ) {
-        self.show(command, now);
-        self.look_back(command.names.main(), now, Some(&command.verb));
-        self.follow(node, command, answer, now, &mut Messages::new());
-    }
-
-    /// Why commands are refused now.
-    pub(super) fn refused_by(&self, now: u64) -> impl Iterator<Item = Refusal> {
-        self.refusals.iter().filter(move |(_, until)| *until > now).map(|(why, _)| *why)
-    }
-
     /// Waiters that look together learn whether others are ahead of them in the queue.
     fn look_together(&self, command: &Command, answer: &mut Result<Answer, Fault>) {
         let (Verb::Acquire(terms), Ok(Answer::Busy(blocker))) = (&command.verb, answer) else {
@@ -275,7 +242,7 @@ impl SimulatedServer {
 
     /// Applies the consequences of an executed command: messages about forced releases, and what is
     /// known of the token.
-    fn follow(
+    pub(super) fn follow(
         &mut self,
         node: usize,
         command: &Command,
@@ -322,7 +289,7 @@ impl SimulatedServer {
     }
 
     /// Records which tokens came to a key and which left it since the last look at it.
-    fn look_back(&mut self, key: &str, now: u64, verb: Option<&Verb>) {
+    pub(super) fn look_back(&mut self, key: &str, now: u64, verb: Option<&Verb>) {
         let clock = self.clock(now);
         let jumped = self.jumped;
         let to_true = |shown: Moment| {
@@ -520,19 +487,6 @@ impl SimulatedServer {
     }
 }
 
-/// Whether a command is no transaction where there are no scripts.
-pub(super) fn goes_on_link(verb: &Verb) -> bool {
-    matches!(
-        verb,
-        Verb::Take { .. }
-            | Verb::Why { .. }
-            | Verb::InUse { .. }
-            | Verb::Ping
-            | Verb::Probe
-            | Verb::Scan { .. }
-    )
-}
-
 /// Whether a replica does it as well.
 pub(super) fn reads(verb: &Verb) -> bool {
     matches!(
@@ -541,7 +495,7 @@ pub(super) fn reads(verb: &Verb) -> bool {
     )
 }
 
-fn asked(verb: &Verb) -> u64 {
+pub(super) fn asked(verb: &Verb) -> u64 {
     match verb {
         Verb::Take { ttl, .. } | Verb::Renew { ttl, .. } => ttl.map_or(0, nanos),
         Verb::Acquire(acquire) => acquire.ttl.map_or(0, nanos),

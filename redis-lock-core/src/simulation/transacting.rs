@@ -2,22 +2,12 @@
 
 use redis::{Cmd, Value};
 
-use super::key_space::{KeySpace, Watched, needs_memory};
+use super::key_space::{WatchedKeys, needs_memory};
 use super::planned_trouble::Refusal;
-use super::server::{Messages, SimulatedServer};
+use super::server::{Messages, SimulatedServer, asked};
 use crate::domain::error::Fault;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Blocker, Command, Verb};
-
-/// A server that is used without scripts.
-#[derive(Default)]
-pub(super) struct TransactionServer {
-    pub(super) keys: KeySpace,
-    /// Whether a transaction is aborted when a watched key has expired, as from Redis 6.0.9 on.
-    pub(super) notices_expiry: bool,
-    /// Whether it queues what needs no memory when it is full, as Valkey 9 does and Redis does not.
-    pub(super) queues_when_full: bool,
-}
 
 fn error(code: &str) -> Value {
     let line = format!("-{code} as the simulation wants it\r\n");
@@ -46,7 +36,11 @@ impl SimulatedServer {
     }
 
     /// The first round trip of a transaction.
-    pub(super) fn read(&mut self, steps: &mut TransactionSteps, now: u64) -> (Watched, Vec<Value>) {
+    pub(super) fn read(
+        &mut self,
+        steps: &mut TransactionSteps,
+        now: u64,
+    ) -> (WatchedKeys, Vec<Value>) {
         let (watch, reads) = steps.begin();
         let (micros, is_loading) = (self.micros(now), self.code(None, true, now).is_some());
         let Some(server) = &mut self.by_transactions else { return Default::default() };
@@ -65,7 +59,7 @@ impl SimulatedServer {
     pub(super) fn exec(
         &mut self,
         cmds: &[Cmd],
-        watched: &Watched,
+        watched: &WatchedKeys,
         now: u64,
     ) -> (Vec<Value>, Vec<(String, String)>) {
         let micros = self.micros(now);
@@ -160,5 +154,38 @@ impl SimulatedServer {
                 return answer.map(|it| steps.explained(it, |cmd| self.ask(&cmd, now)));
             }
         }
+    }
+
+    /// A command begins that may change what stands at its keys.
+    pub(super) fn begin(&mut self, command: &Command, now: u64) {
+        if let Some(token) = command.verb.token() {
+            let asked = asked(&command.verb);
+            let note = self.note(token);
+            note.longest = note.longest.max(asked);
+            if asked > 0 {
+                note.meant_to_end = None;
+            }
+        }
+        for names in command.names.all() {
+            self.look_back(names.main(), now, None);
+        }
+    }
+
+    /// A transaction has been executed; its messages were told.
+    pub(super) fn conclude(
+        &mut self,
+        node: usize,
+        command: &Command,
+        answer: &Result<Answer, Fault>,
+        now: u64,
+    ) {
+        self.show(command, now);
+        self.look_back(command.names.main(), now, Some(&command.verb));
+        self.follow(node, command, answer, now, &mut Messages::new());
+    }
+
+    /// Why commands are refused now.
+    pub(super) fn refused_by(&self, now: u64) -> impl Iterator<Item = Refusal> {
+        self.refusals.iter().filter(move |(_, until)| *until > now).map(|(why, _)| *why)
     }
 }

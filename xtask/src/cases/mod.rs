@@ -2,6 +2,7 @@
 
 mod list;
 mod names;
+mod promises;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +14,14 @@ use list::Line;
 
 const LIST: &str = "tests/CASES.md";
 
+const GUARANTEES: &str = "docs/GUARANTEES.md";
+
 /// Which tests show a case, by the case's code.
 type Shown = BTreeMap<String, BTreeSet<String>>;
 
-/// Fails when a test is named after a case that is not listed, when no test shows a listed case, or
-/// when the list names others than the tests there are; `--write` mends the latter.
+/// Fails when a test is named after a case that is not listed, when no test shows a listed case, when
+/// the list names others than the tests there are, or when a promise names no case that shows it;
+/// `--write` mends the list.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let path = root().join(LIST);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -26,7 +30,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         fs::write(&path, list::with_tests(&text, &shown))?;
         return run(&[]);
     }
-    let wrong = compare(&list::lines(&text), &shown);
+    let lines = list::lines(&text);
+    let mut wrong = compare(&lines, &shown);
+    let guarantees = fs::read_to_string(root().join(GUARANTEES))?;
+    wrong.extend(promises::wrong(&guarantees, &lines, root()));
     if wrong.is_empty() {
         println!("{} cases, each with a test", shown.len());
         return Ok(());

@@ -8,7 +8,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::planted::{self, PlantedFault};
 use crate::simulation::server::SimulatedServer;
-use crate::simulation::transacting::TransactionServer;
+use crate::simulation::transaction_server::TransactionServer;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 fn server() -> SimulatedServer {

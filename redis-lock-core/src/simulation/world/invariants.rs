@@ -53,7 +53,7 @@ impl World {
             && self.process_now(note.process) < note.hold.deadline()
     }
 
-    fn is_excused(&self, note: &HoldNote) -> bool {
+    pub(super) fn is_excused(&self, note: &HoldNote) -> bool {
         self.server.tokens.get(note.hold.token.wire()).is_some_and(|token| token.is_excused)
     }
 
@@ -143,30 +143,6 @@ impl World {
             if !fits {
                 return self.violated(format!("{} are valid at once: {kinds:?}", kinds.len()));
             }
-        }
-    }
-
-    /// A hold ends only for one of the known reasons.
-    fn check_loss(&self, note: &HoldNote) {
-        if note.loss_seen.get() || note.hold.last_state() != LockState::Lost {
-            return;
-        }
-        note.loss_seen.set(true);
-        let now = self.process_now(note.process);
-        if self.lost_by_moves(note, now) {
-            return self
-                .violated("a hold was lost although nothing was wrong but that slots moved");
-        }
-        let process = &self.processes[note.process];
-        let left = self.server.tokens.get(note.hold.token.wire()).and_then(|token| token.left);
-        let is_true = match note.hold.quiet_loss(now) {
-            Some(LossReason::Expired) => now >= note.hold.deadline(),
-            Some(LossReason::HoldLimit) => now >= note.hold.limit(),
-            Some(_) => self.is_excused(note) || left == Some(Left::Expired) || process.is_closing,
-            None => true,
-        };
-        if !is_true {
-            self.violated(format!("a hold of p{} was lost for no reason", note.process));
         }
     }
 

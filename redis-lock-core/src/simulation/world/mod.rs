@@ -6,6 +6,7 @@ mod engines;
 mod failover;
 mod inheritance;
 mod invariants;
+mod losses;
 mod nodes;
 mod order;
 mod promptness;

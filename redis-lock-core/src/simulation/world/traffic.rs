@@ -12,7 +12,7 @@ use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
 use crate::simulation::network::{
     Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock,
 };
-use crate::simulation::server::goes_on_link;
+use crate::simulation::transaction_server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.

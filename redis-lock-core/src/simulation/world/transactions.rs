@@ -12,12 +12,12 @@ use crate::domain::names::Names;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::deviation::{self, Deviation, MessageSort};
 use crate::simulation::full_key;
-use crate::simulation::key_space::Watched;
+use crate::simulation::key_space::WatchedKeys;
 use crate::simulation::network::{Item, LinkState};
 use crate::simulation::plan::{Act, HistoryPlan, Sort};
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::random::{self, Random};
-use crate::simulation::transacting::TransactionServer;
+use crate::simulation::transaction_server::TransactionServer;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Command, Verb};
 
@@ -37,16 +37,16 @@ pub(super) struct Transaction {
     process: usize,
     steps: TransactionSteps,
     /// What the first round trip has watched, and what the second one brings; `None` before.
-    written: Option<(Watched, Vec<Cmd>)>,
+    written: Option<(WatchedKeys, Vec<Cmd>)>,
     gives_up_at: u64,
     is_given_up: bool,
-    fate: Fate,
+    fate: ConnectionFate,
     tries: u64,
 }
 
 /// What becomes of the connection during the second round trip.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ConnectionFate {
     Lasts,
     /// It ends, and the server has received nothing.
     CutBefore,
@@ -129,7 +129,7 @@ impl World {
             written: None,
             gives_up_at: clock::now().saturating_add(timeout),
             is_given_up: false,
-            fate: Fate::Lasts,
+            fate: ConnectionFate::Lasts,
             tries: 0,
         });
     }
@@ -176,9 +176,9 @@ impl World {
         let mut gap = path + chance % path;
         if now < self.plan.calm_at && chance % 100 < self.plan.path.late_transactions.unwrap_or(0) {
             transaction.fate = match chance >> 8 & 7 {
-                0 => Fate::CutBefore,
-                1 => Fate::CutAfter,
-                _ => Fate::Lasts,
+                0 => ConnectionFate::CutBefore,
+                1 => ConnectionFate::CutAfter,
+                _ => ConnectionFate::Lasts,
             };
             // Around the ends of leases and grants, or not before it is given up.
             let patience = transaction.gives_up_at - now;
@@ -194,8 +194,8 @@ impl World {
         }
         match self.deviation(MessageSort::Exec, transaction.process) {
             Some(Deviation::Late) => gap += deviation::LATE,
-            Some(Deviation::Lost) => transaction.fate = Fate::CutBefore,
-            Some(Deviation::Twice) => transaction.fate = Fate::CutAfter,
+            Some(Deviation::Lost) => transaction.fate = ConnectionFate::CutBefore,
+            Some(Deviation::Twice) => transaction.fate = ConnectionFate::CutAfter,
             Some(Deviation::Dies) | None => {}
         }
         if now + gap > transaction.gives_up_at {
@@ -219,11 +219,11 @@ impl World {
     fn exec(
         &mut self,
         transaction: &mut Transaction,
-        watched: &Watched,
+        watched: &WatchedKeys,
         cmds: &[Cmd],
     ) -> Option<NextStep> {
         let now = clock::now();
-        if transaction.fate == Fate::CutBefore {
+        if transaction.fate == ConnectionFate::CutBefore {
             return Some(NextStep::Done(Err(unknown("the connection was cut"))));
         }
         let command = &transaction.steps.command;
@@ -251,7 +251,7 @@ impl World {
             self.publish(process, 0, hint);
         }
         self.tell_of(transaction, &next);
-        if transaction.fate == Fate::CutAfter {
+        if transaction.fate == ConnectionFate::CutAfter {
             return Some(NextStep::Done(Err(unknown("the connection was cut"))));
         }
         Some(next)

@@ -1,5 +1,7 @@
 //! Encodes commands for the server.
 
+#[cfg(test)]
+mod golden;
 mod mutex;
 mod shared;
 #[cfg(test)]
