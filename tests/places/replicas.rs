@@ -75,6 +75,28 @@ fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
     }
 }
 
+#[test]
+fn f14_what_was_done_counts_when_the_replica_has_the_mark() {
+    for pair in pairs() {
+        let locks = pair.locks(1).open().unwrap();
+        let nightly = || locks.mutex("job").once(Duration::from_secs(60));
+        let guard = take(nightly());
+        pair.replica.freeze();
+        let error = guard.blocking_complete().unwrap_err();
+        assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+        // The primary has the mark, so the complete that is repeated finds its own.
+        eventually(PATIENCE, "it is marked", || {
+            nightly().blocking_acquire().is_err_and(|it| matches!(it, LockError::Done { .. }))
+        });
+        pair.replica.thaw();
+        let has_mark = || pair.replica.exists("lock:job");
+        eventually(PATIENCE, "the replica has it", has_mark);
+
+        let guard = take(locks.mutex("other").once(Duration::from_secs(60)));
+        guard.blocking_complete().expect("with its replica it counts");
+    }
+}
+
 /// How often the server has carried out this command.
 fn calls(server: &Server, command: &str) -> u32 {
     let text = server.info("commandstats", &format!("cmdstat_{command}")).unwrap_or_default();

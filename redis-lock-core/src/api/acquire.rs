@@ -26,6 +26,10 @@ pub(crate) struct Begun {
 /// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
 /// nothing but what it needs: a request is large, and callers make one for every lock.
 pub(crate) fn begin(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
+    if request.options.once.is_some() {
+        // A call that joins another is not checked, and would forget it.
+        request.options.check(request.kind)?;
+    }
     match nesting::outer(request, caller)? {
         Some(outer) => {
             let mut turn = outer.turn(request)?;

@@ -294,7 +294,8 @@ impl Guard {
     /// lock without `once`, which is released.
     ///
     /// # Cancel safety
-    /// It goes on in the background.
+    /// Once it was polled, it goes on in the background. Dropped before that, it gives the lock back as
+    /// the drop of a guard does, and nothing counts as done.
     pub async fn complete(self) -> Result<(), LockError> {
         if !self.completes() {
             return Err(ConfigError::CompleteWithoutOnce.into());

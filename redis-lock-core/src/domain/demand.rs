@@ -171,7 +171,7 @@ impl Options {
             }
         }
         if let Some(least) = self.min_hold {
-            check_millis("min_hold", least, "shorten it")?;
+            check_kept("min_hold", least)?;
             if let (Some(ttl), false) = (self.ttl, self.renew)
                 && least > ttl
             {
@@ -185,7 +185,7 @@ impl Options {
     }
 
     fn check_once(&self, period: Duration, kind: Kind) -> Result<(), LockError> {
-        check_millis("once", period, "shorten it")?;
+        check_kept("once", period)?;
         let (other, advice) = match self.min_hold {
             _ if period.is_zero() => ("a period of zero", "leave it out"),
             _ if kind != Kind::Mutex => ("a lock that is no mutex of one key", "use a mutex"),
@@ -314,6 +314,17 @@ pub(crate) fn check_rejoin(
         true => Err(ConfigError::LeaseBeyondRejoin { lease, rejoin }),
         false => Ok(()),
     }
+}
+
+/// Checks for how long a key is kept after its holder.
+fn check_kept(option: &'static str, given: Duration) -> Result<(), LockError> {
+    // Moments and the server's times have an end, and one that is near it would lose its meaning.
+    const MOST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+    if given > MOST {
+        let advice = "100 years are the most";
+        return Err(ConfigError::TooLong { option, given, advice }.into());
+    }
+    Ok(())
 }
 
 pub(crate) fn check_millis(

@@ -19,6 +19,7 @@ use super::side_link::{DirectLine, LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
+use crate::domain::mark::Mark;
 use crate::domain::names::{beside_locks, tag_of};
 use crate::store::redis::nodes::Member;
 use crate::store::redis::{Terms, Way};
@@ -102,7 +103,12 @@ impl ReplicatedWire {
     }
 
     fn count(&mut self, seq: u64, command: &Command) {
-        if let Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. } = command.verb {
+        let is_counted = match &command.verb {
+            Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. } => true,
+            Verb::Release { keep: Some(keep), .. } => Mark::read_done(&keep.mark).is_some(),
+            _ => false,
+        };
+        if is_counted {
             self.counted.insert(seq, CountedCommand { limit: command.timeout, verdict: None });
         }
     }
@@ -114,16 +120,17 @@ impl ReplicatedWire {
         };
         let counted = self.counted.remove(&seq);
         match (counted, pulled) {
-            (
-                Some(CountedCommand { limit, verdict }),
-                Pulled::Done(seq, Ok(answer @ (Answer::Held { .. } | Answer::Renewed { .. }))),
-            ) => match verdict {
-                Some(verdict) => Some(Pulled::Done(seq, verdict.map(|()| answer))),
-                None => {
-                    self.kept.insert(seq, KeptAnswer { answer, limit });
-                    None
+            (Some(CountedCommand { limit, verdict }), Pulled::Done(seq, Ok(answer)))
+                if says_what_counts(&answer) =>
+            {
+                match verdict {
+                    Some(verdict) => Some(Pulled::Done(seq, verdict.map(|()| answer))),
+                    None => {
+                        self.kept.insert(seq, KeptAnswer { answer, limit });
+                        None
+                    }
                 }
-            },
+            }
             (_, pulled) => Some(pulled),
         }
     }
@@ -299,6 +306,16 @@ impl Wire for ReplicatedWire {
         }
         self.begin_round();
         None
+    }
+}
+
+/// Whether the answer to a counted command relies on what the server has: a lease, or the mark of what was
+/// done, which a command that is repeated finds there.
+fn says_what_counts(answer: &Answer) -> bool {
+    match answer {
+        Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done => true,
+        Answer::Gone { by: Some(by), .. } => Mark::read_done(by).is_some(),
+        _ => false,
     }
 }
 
