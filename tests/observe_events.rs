@@ -435,7 +435,7 @@ fn an_outage_of_a_minute_with_a_thousand_locks_is_told_in_a_few_lines() {
         let lost = count(&said, "lost");
         let of_server: Vec<_> = said.iter().filter(|line| *line != "lost").collect();
         println!("{lost} locks were lost; besides: {of_server:#?}");
-        assert!(lost >= LOCKS / 2 && lost <= LOCKS, "{lost}");
+        assert!((LOCKS / 2..=LOCKS).contains(&lost), "{lost}");
         assert!(of_server.len() <= 8, "{of_server:?}");
         let end = said.iter().find(|line| line.contains("works again after")).unwrap();
         assert!(end.contains(" 1 min ") || end.contains("after 5"), "{end}");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use once_cell::race::OnceBox;
 
-use crate::domain::demand::{InCommon, check_rejoin};
+use crate::domain::config_error::check_rejoin;
+use crate::domain::demand::InCommon;
 use crate::domain::status::Scripting;
 use crate::engine::{HasLink, Link};
 use crate::{ConfigError, Drained, Wait};

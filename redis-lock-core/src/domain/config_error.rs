@@ -326,3 +326,16 @@ impl ConfigError {
         }
     }
 }
+
+/// Checks that a node of a quorum votes again only when all leases that it may have forgotten are over.
+pub(crate) fn check_rejoin(
+    ttl: Duration,
+    margin: Option<Duration>,
+    rejoin: Duration,
+) -> Result<(), ConfigError> {
+    let lease = ttl.saturating_add(margin.unwrap_or_default());
+    match lease > rejoin && !rejoin.is_zero() {
+        true => Err(ConfigError::LeaseBeyondRejoin { lease, rejoin }),
+        false => Ok(()),
+    }
+}

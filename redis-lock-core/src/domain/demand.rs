@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
+use crate::domain::config_error::check_rejoin;
 use crate::domain::key::Keys;
 use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::Label;
@@ -301,19 +302,6 @@ pub(crate) fn check_margin(margin: Duration) -> Result<(), LockError> {
         return Err(ConfigError::MarginTooLong { margin, most: MAX_MARGIN }.into());
     }
     Ok(())
-}
-
-/// Checks that a node of a quorum votes again only when all leases that it may have forgotten are over.
-pub(crate) fn check_rejoin(
-    ttl: Duration,
-    margin: Option<Duration>,
-    rejoin: Duration,
-) -> Result<(), ConfigError> {
-    let lease = ttl.saturating_add(margin.unwrap_or_default());
-    match lease > rejoin && !rejoin.is_zero() {
-        true => Err(ConfigError::LeaseBeyondRejoin { lease, rejoin }),
-        false => Ok(()),
-    }
 }
 
 /// Checks for how long a key is kept after its holder.

@@ -23,6 +23,7 @@ pub(crate) mod random;
 mod server;
 mod shown;
 mod shrink;
+mod stay;
 mod successes;
 mod tests;
 mod transacting;

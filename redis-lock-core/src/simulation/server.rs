@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::clock::SECOND;
 use super::planned_trouble::Refusal;
+use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -80,23 +81,6 @@ impl TokenNote {
     pub(super) fn stays_at(&self, now: u64) -> bool {
         self.kept_until > now || self.meant_to_end.is_some_and(|end| end <= now)
     }
-}
-
-/// How a token left the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Left {
-    Released,
-    Expired,
-    Taken,
-}
-
-/// A token at a key, and until when.
-#[derive(Clone, Debug)]
-pub(super) struct Stay {
-    pub(super) token: Arc<str>,
-    until: Option<u64>,
-    /// When its lease ends, in true time.
-    end: u64,
 }
 
 /// The messages, and the processes that they are for.
@@ -344,14 +328,7 @@ impl SimulatedServer {
                 stays.push(Stay { token, until: None, end: to_true(holder.end) });
             }
         }
-        if stays.len() > 48 {
-            let surplus = stays.len() - 32;
-            let mut index = 0;
-            stays.retain(|stay| {
-                index += 1;
-                stay.until.is_none() || index > surplus
-            });
-        }
+        forget_oldest(stays);
     }
 
     /// When the lease of a token at a key ends, in true time.

@@ -19,12 +19,15 @@ const AT_ONCE: Duration = Duration::from_millis(700);
 /// More than are looked at in one call of a script.
 const CROWD: usize = 40;
 
+/// The telling of a story.
+type Telling = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
+
 /// A story, and what it is told about.
 pub(super) struct Call {
     pub(super) name: &'static str,
     /// Whether it is about locks that need scripts.
     pub(super) needs_scripts: bool,
-    tell: fn(Scene) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>,
+    tell: fn(Scene) -> Telling,
 }
 
 /// Two processes that use a server, and a key that is used in this story only.

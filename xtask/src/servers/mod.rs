@@ -17,8 +17,11 @@ use table::Table;
 
 const DOCUMENT: &str = "docs/PROTOCOL.md";
 
+/// Finds a server program, if it can be had.
+type Find = fn() -> Option<ServerBinary>;
+
 /// The servers, by the versions that they are asked for.
-pub(crate) const SERVERS: [(&str, fn() -> Option<ServerBinary>); 5] = [
+pub(crate) const SERVERS: [(&str, Find); 5] = [
     ("5.0", ServerBinary::redis_5),
     ("6.0", ServerBinary::redis_6_0),
     ("6.2", ServerBinary::redis_6),

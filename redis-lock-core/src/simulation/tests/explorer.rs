@@ -109,7 +109,7 @@ fn walk(plan: &HistoryPlan, depth: usize, end: Instant, fault: Option<PlantedFau
         let mut below = Vec::new();
         for (at, ran) in results {
             if let Some(what) = ran.violation {
-                walk.found.get_or_insert((reached, level[at].clone(), what));
+                walk.found.get_or_insert_with(|| (reached, level[at].clone(), what));
             } else if walk.different.insert(ran.hash) && reached < depth {
                 below.extend(with_one_more(&level[at], &ran.messages));
             }

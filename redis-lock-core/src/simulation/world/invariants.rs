@@ -13,7 +13,7 @@ use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::full_key;
 use crate::simulation::plan::Sort;
 use crate::simulation::process::SimulatedProcess;
-use crate::simulation::server::Left;
+use crate::simulation::stay::Left;
 use crate::{LockState, LossReason};
 
 /// How late the engine's thread may be, beside what the plan says.

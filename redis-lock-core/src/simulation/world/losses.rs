@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::simulation::books::HoldNote;
-use crate::simulation::server::Left;
+use crate::simulation::stay::Left;
 use crate::{LockState, LossReason};
 
 impl World {
