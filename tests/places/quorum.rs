@@ -175,6 +175,9 @@ fn what_a_quorum_does_not_offer_is_refused() {
         let error = wrong.no_wait().blocking_acquire().map(drop).unwrap_err();
         assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
     }
+    let [first, second] = [0, 1].map(|at| nodes.servers[at].url());
+    let wrong = Locks::builder().quorum([&*first, &*second, &*first]).open().map(drop).unwrap_err();
+    assert!(wrong.to_string().contains("named twice"), "{wrong}");
     let twice = [nodes.servers[0].url(), nodes.servers[1].url(), nodes.proxies[0].url()];
     let twice = Locks::builder().quorum(twice).rejoin(Duration::ZERO).open().unwrap();
     let error = twice.mutex("k").blocking_acquire().map(drop).unwrap_err();

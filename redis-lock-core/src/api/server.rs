@@ -1,5 +1,6 @@
 //! Which server, or servers, a builder was given.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,14 @@ impl Servers {
             Some(Named::Quorum(nodes)) if nodes.len() < 3 || nodes.len() % 2 == 0 => {
                 Err(ConfigError::QuorumSize { given: nodes.len() }.into())
             }
-            Some(Named::Quorum(nodes)) => Ok(Self::Quorum(nodes)),
+            Some(Named::Quorum(nodes)) => {
+                let name = |node: &redis::Client| node.get_connection_info().addr().to_string();
+                let mut names = BTreeSet::new();
+                match nodes.iter().map(name).find(|name| !names.insert(name.clone())) {
+                    Some(address) => Err(ConfigError::QuorumNodeTwice { address }.into()),
+                    None => Ok(Self::Quorum(nodes)),
+                }
+            }
         }
     }
 

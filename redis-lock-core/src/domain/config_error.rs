@@ -79,6 +79,13 @@ pub enum ConfigError {
         /// How many were named.
         given: usize,
     },
+    /// A server that is named twice would vote twice.
+    #[error("{address} is named twice; name servers that fail independently")]
+    #[non_exhaustive]
+    QuorumNodeTwice {
+        /// The server.
+        address: String,
+    },
     /// `rejoin` was given without a quorum.
     #[error("rejoin has no meaning without a quorum; leave it out, or name the nodes by `quorum`")]
     RejoinAlone,

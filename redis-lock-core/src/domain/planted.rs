@@ -97,6 +97,8 @@ pub(crate) enum PlantedFault {
     LoserKept,
     /// A vote of a quorum's node that comes after the decision is given back.
     WinnerUndone,
+    /// A node's vote counts although a release of the token, which was not answered, may still arrive.
+    UndoForgotten,
     /// A fencing number of a quorum is known to the node that gave it alone.
     FenceOfOne,
 }

@@ -212,6 +212,7 @@ impl Ballot {
                 Answer::Renewed { longer: other, waited_for: second },
             ) => Answer::Renewed { longer: one.max(*other), waited_for: first || *second },
             (Answer::Seen(one), Answer::Seen(_)) => Answer::Seen(one),
+            (Answer::Gone { .. }, Answer::Done) => Answer::Done,
             (one, _) => one,
         };
         if self.about == Matter::View {
@@ -268,8 +269,11 @@ impl Ballot {
         let granted = nodes.iter().filter(|node| node.vote == Vote::Voted).count();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let why = NoQuorum { granted: number(granted), needed: number(self.needed()), nodes };
-        let is_unknown =
-            |said: &Said| matches!(said, Said::Failed(fault) if fault.class.is_unknown());
+        // What only some nodes have done is not undone, so the next try may find it done.
+        let is_unknown = |said: &Said| match said {
+            Said::Failed(fault) => fault.class.is_unknown(),
+            said => self.about == Matter::Hold && self.agrees(said),
+        };
         // What a failed acquisition may leave behind is undone here; all else is asked again.
         let class = match self.about != Matter::Grant && self.count(is_unknown) > 0 {
             true => FaultClass::Unknown,

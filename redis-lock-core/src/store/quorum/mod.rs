@@ -82,7 +82,9 @@ impl QuorumConnector {
             if linked >= needed {
                 enough_since.get_or_insert_with(Instant::now);
             }
-            let until = enough_since.map_or(end, |since: Instant| end.min(since + OTHERS));
+            // Who waits for this connection gives it up at the same limit.
+            let others = OTHERS.min(self.time_limit / 4);
+            let until = enough_since.map_or(end, |since: Instant| end.min(since + others));
             if all_settled || Instant::now() >= until {
                 break;
             }

@@ -210,7 +210,12 @@ impl Node {
             let (asked, tokens) = (&self.asked, &self.tokens);
             let goes_on = |ask: &Ask| {
                 let is_wanted = ask.token.as_ref().is_some_and(|token| tokens.is_wanted(token));
-                ask.does != Does::Sets || is_wanted && !ask.ballot.is_some_and(has_failed)
+                match ask.does {
+                    Does::Sets => is_wanted && !ask.ballot.is_some_and(has_failed),
+                    // Sent once more, it would come after what the token was asked for again.
+                    Does::Releases => !is_wanted,
+                    Does::Raises | Does::Neither => true,
+                }
             };
             let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);
             let (seq, answer) = match contained(|| wire.pull(&mut may_go_on))? {
@@ -250,8 +255,12 @@ impl Node {
         self.want_link();
         let asked: Vec<_> = std::mem::take(&mut self.asked).into_values().collect();
         let until = now.after(self.longest.saturating_add(PLACE));
-        for ask in asked.iter().filter(|ask| ask.does == Does::Sets) {
-            ask.token.iter().for_each(|token| self.tokens.settled(token, Some(until)));
+        for ask in &asked {
+            match (&ask.token, ask.does) {
+                (Some(token), Does::Sets) => self.tokens.settled(token, Some(until)),
+                (Some(token), Does::Releases) => self.tokens.release_lost(token, until),
+                _ => {}
+            }
         }
         asked
     }

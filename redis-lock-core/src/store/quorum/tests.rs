@@ -81,7 +81,8 @@ impl Wire for FakeWire {
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         let mut line = self.0.lock().unwrap();
         let now = line.now;
-        let (_, seq, answer) = line.down.pop_front_if(|(at, ..)| *at <= now)?;
+        line.down.front().filter(|(at, ..)| *at <= now)?;
+        let (_, seq, answer) = line.down.pop_front()?;
         Some(Pulled::Done(seq, answer))
     }
 }
@@ -92,6 +93,8 @@ struct FakeClient {
     seats: Vec<Seat>,
     slots: Vec<Arc<NodeSlot>>,
     lines: Vec<Option<Arc<Mutex<FakeLine>>>>,
+    /// What was sent on connections that have ended, and arrives: when, at which node, and its run.
+    strays: Vec<(u64, usize, u64, Command)>,
     /// The nodes that it can't reach.
     cut: Vec<bool>,
     token: Arc<str>,
@@ -168,8 +171,14 @@ impl FakeQuorum {
             if node.run != line.run || !node.is_up {
                 line.up.clear();
             }
-            // What was sent before a connection broke may still arrive.
-            while let Some((_, seq, command)) = line.up.pop_front_if(|(at, ..)| *at <= now) {
+            if line.is_cut {
+                // What was sent before it broke may still arrive, also after that of the next one.
+                let (run, random) = (line.run, &mut self.random);
+                let stray = |(_, _, command)| (now + random.below(1_000), index, run, command);
+                client.strays.extend(line.up.drain(..).map(stray));
+            }
+            while line.up.front().is_some_and(|(at, ..)| *at <= now) {
+                let Some((_, seq, command)) = line.up.pop_front() else { break };
                 let clock = Moment::at_millis(now + node.ahead);
                 let manager: Arc<str> = format!("m{at}").into();
                 let answer = node.state.answer(&command, &manager, clock, &mut |_, _| true);
@@ -177,6 +186,16 @@ impl FakeQuorum {
                 line.down.push_back((back, seq, answer));
             }
         }
+        let nodes = &mut self.nodes;
+        client.strays.retain(|(due, index, run, command)| {
+            let node = &mut nodes[*index];
+            if *due <= now && node.run == *run && node.is_up {
+                let clock = Moment::at_millis(now + node.ahead);
+                let manager: Arc<str> = format!("m{at}").into();
+                let _ = node.state.answer(command, &manager, clock, &mut |_, _| true);
+            }
+            *due > now
+        });
     }
 
     fn act(&mut self, at: usize) -> Result<(), String> {
@@ -289,7 +308,8 @@ impl FakeClient {
         let wire = QuorumWire::new(nodes_made, roster, NODE_LIMIT);
         let (lines, cut) = ((0..nodes).map(|_| None).collect(), vec![false; nodes]);
         let doing = Doing::Rests { until: 0 };
-        Self { wire, seats, slots, lines, cut, token: "".into(), doing, seq: 0 }
+        let (token, strays) = ("".into(), Vec::new());
+        Self { wire, seats, slots, lines, strays, cut, token, doing, seq: 0 }
     }
 
     fn push(&mut self, verb: Verb) {
@@ -432,4 +452,48 @@ fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
     };
     assert_eq!(winners(None), 3);
     assert_eq!(winners(Some(PlantedFault::WinnerUndone)), 2);
+}
+
+/// The token is asked for again on the connection after the one on which its release was sent.
+#[test]
+fn a_vote_that_a_lost_release_may_end_does_not_count() {
+    let holds = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 1);
+        world.nodes[0].latency = 20;
+        let other = Acquire::of(Arc::clone(Token::fresh("m9", "").wire()), None);
+        let (names, verb) = (Names::new("", "k"), Verb::Acquire(other));
+        let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
+        let clock = Moment::at_millis(BEGIN + world.nodes[1].ahead);
+        let _ = world.nodes[1].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
+        world.clients[0].cut[2] = true;
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+        let is_release =
+            |(.., command): &(_, _, Command)| matches!(command.verb, Verb::Release { .. });
+        let is_undone = |world: &FakeQuorum| {
+            let line = world.clients[0].lines[0].as_ref().map(|line| line.lock().unwrap());
+            line.is_some_and(|line| line.up.iter().any(is_release))
+        };
+        (0..).find(|_| world.step().is_err() || is_undone(&world));
+        let token = Arc::clone(&world.clients[0].token);
+        world.clients[0].cut[0] = true;
+        world.step().unwrap();
+        world.clients[0].cut[0] = false;
+        world.nodes[1].state = State::default();
+        world.clients[0].doing = Doing::Rests { until: u64::MAX };
+        while !world.clients[0].wire.nodes[0].is_linked() {
+            world.step().unwrap();
+        }
+        world.clients[0].token = Arc::clone(&token);
+        world.clients[0].ask(world.now, 0);
+        let holds = (0..100).any(|_| {
+            world.step().unwrap();
+            world.clients[0].token == token && world.clients[0].holds(world.now)
+        });
+        plant(None);
+        simulated::end();
+        holds
+    };
+    assert!(!holds(None));
+    assert!(holds(Some(PlantedFault::UndoForgotten)));
 }

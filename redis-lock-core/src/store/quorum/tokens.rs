@@ -34,6 +34,8 @@ struct TokenTrace {
     /// Whether something was never answered, so that it may be executed late.
     is_in_doubt: bool,
     is_given_up: bool,
+    /// Until when a release that was never answered may end what it has here.
+    may_end_until: Moment,
     /// Whether it was a writer's, and is a reader's.
     is_downgraded: bool,
 }
@@ -58,6 +60,7 @@ impl Tokens {
             under_way: 0,
             is_in_doubt: false,
             is_given_up: false,
+            may_end_until: Moment::START,
             is_downgraded: false,
         });
         trace.until = trace.until.max(until);
@@ -81,9 +84,25 @@ impl Tokens {
         }
     }
 
+    /// A release of it was not answered, and may be executed until then.
+    pub(super) fn release_lost(&mut self, token: &str, until: Moment) {
+        if let Some(trace) = self.all.get_mut(token) {
+            trace.may_end_until = trace.may_end_until.max(until);
+            trace.until = trace.until.max(until);
+        }
+    }
+
+    /// Whether an earlier release may end what the token has here, so that it does not count.
+    pub(super) fn may_end(&self, token: &str, now: Moment) -> bool {
+        self.all.get(token).is_some_and(|it| now < it.may_end_until) && !planted!(UndoForgotten)
+    }
+
     /// The node has released it, and refuses what comes later.
     pub(super) fn released(&mut self, token: &str) {
-        if self.all.get(token).is_some_and(|it| it.is_given_up && it.under_way == 0) {
+        let is_over = |it: &TokenTrace| {
+            it.is_given_up && it.under_way == 0 && it.may_end_until == Moment::START
+        };
+        if self.all.get(token).is_some_and(is_over) {
             self.all.remove(token);
         }
     }

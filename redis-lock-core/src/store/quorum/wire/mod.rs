@@ -198,13 +198,14 @@ impl Wire for QuorumWire {
             _ => None,
         };
         self.open(seq, command, now);
-        if let Some(fault) = self.misuse() {
-            return self.give(seq, Err(fault));
-        }
         match cursor {
             Some(cursor) => {
                 self.scan(seq, cursor, now);
-                if self.questions.get(&seq).is_some_and(|it| it.under_way == 0) {
+                if self
+                    .questions
+                    .get(&seq)
+                    .is_some_and(|it| it.under_way == 0 && it.outcome.is_none())
+                {
                     let none = self.no_answer();
                     self.give(seq, Err(none));
                 }
@@ -285,10 +286,14 @@ impl QuorumWire {
             .collect();
         let from = usize::try_from(cursor >> NODE_SHIFT).unwrap_or(usize::MAX);
         let at = linked.iter().copied().find(|at| *at >= from);
-        let (Some(question), Some(at)) = (self.questions.get_mut(&seq), at) else { return };
         if linked.len() < majority(self.nodes.len()) {
             return;
         }
+        let Some(at) = at else {
+            // The nodes that were left can't be reached.
+            return self.give(seq, Ok(Answer::Keys { keys: Vec::new(), next: None }));
+        };
+        let Some(question) = self.questions.get_mut(&seq) else { return };
         let inside = if at == from { cursor & INSIDE } else { 0 };
         let command = Command { verb: Verb::Scan { cursor: inside }, ..question.command.clone() };
         if let Some(node) = self.nodes.get_mut(at)

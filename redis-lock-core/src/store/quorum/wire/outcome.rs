@@ -9,13 +9,18 @@ use super::{Inquiry, QuorumWire};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
+use crate::domain::too_few::Vote;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 
 impl QuorumWire {
     /// A node has answered, or will not.
     pub(super) fn hear(&mut self, at: usize, ask: Ask, answer: Result<Answer, Fault>, now: Moment) {
         let Some(seq) = ask.ballot else { return };
-        let bar = self.nodes.get(at).and_then(|node| node.seat.bar(now));
+        let node = self.nodes.get(at);
+        let bar = node.and_then(|node| node.seat.bar(now));
+        let may_end = node.is_some_and(|node| {
+            ask.token.as_ref().is_some_and(|token| node.tokens.may_end(token, now))
+        });
         let Some(question) = self.questions.get_mut(&seq) else { return };
         question.under_way = question.under_way.saturating_sub(1);
         if let Verb::Scan { cursor } = question.command.verb {
@@ -26,6 +31,9 @@ impl QuorumWire {
         let mut said = match (answer, bar) {
             (Ok(Answer::Done), _) if ask.does == Does::Raises => {
                 Said::Answer(Answer::Held { fence })
+            }
+            (Ok(Answer::Held { .. } | Answer::Renewed { .. }), _) if may_end => {
+                Said::Barred(Vote::Late)
             }
             (Ok(Answer::Held { .. }), Some(bar)) => Said::Barred(bar),
             (Ok(answer), _) => Said::Answer(answer),
@@ -95,6 +103,10 @@ impl QuorumWire {
                 }
             } else if about == Matter::Grant && !has_agreed {
                 self.undo(seq, verdict.is_err(), now);
+            } else if let (Ok(Answer::Gone { .. }), Verb::Renew { .. }) = (&verdict, &command.verb)
+                && !matches!(command.kind, Kind::All { .. })
+            {
+                self.give_up(&command, now);
             }
             if let Ok(Answer::Seen(view)) = &mut verdict
                 && let Some(server) = &mut view.server
@@ -154,6 +166,14 @@ impl QuorumWire {
         let command = Command { verb: Verb::Acquire(terms), ..renewal.clone() };
         if let Some(node) = self.nodes.get_mut(at).filter(|it| it.tokens.may_be_repaired(token)) {
             node.push(command, None, now);
+        }
+    }
+
+    /// Gives back what a minority still has of a hold that is lost.
+    fn give_up(&mut self, command: &Command, now: Moment) {
+        let Some(token) = command.verb.token() else { return };
+        for node in &mut self.nodes {
+            node.release(tokens::release(token, &command.names, command.kind), None, now);
         }
     }
 
