@@ -205,3 +205,19 @@ fn a_quorum_fits_into_one_url() {
     guard.blocking_release().unwrap();
     assert!(!locks.blocking_status("job").unwrap().is_held());
 }
+
+#[test]
+fn what_only_some_nodes_have_is_ended_by_force_and_listed() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let _ended = take(locks.mutex("job"));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:job") == 3);
+    nodes.servers[0].run::<()>("DEL lock:job");
+    assert!(locks.blocking_force_release("job", "a test").unwrap(), "it ended a hold of two nodes");
+    eventually(PATIENCE, "no node has it", || nodes.having("lock:job") == 0);
+
+    let _listed = take(locks.mutex("other"));
+    nodes.servers[2].kill9();
+    let listed = || locks.blocking_list("*").collect::<Result<Vec<_>, _>>();
+    eventually(PATIENCE, "it is listed", || listed().is_ok_and(|listed| listed.len() == 1));
+}
