@@ -186,6 +186,10 @@ pub(super) fn found_lost(hold: &HoldFacts<'_>, reason: &LossReason) {
 
 pub(super) fn missed(key: &str, title: &Title, fault: &Fault, is_first: bool) {
     let (lock, why) = (title.shown(), fault.what.as_str());
+    #[cfg_attr(
+        not(feature = "tracing"),
+        expect(clippy::if_same_then_else, reason = "nothing is said without the feature")
+    )]
     if is_first {
         say!(warn, [key, lock, why], key, lock, why, "a renewal was missed; the lease still runs");
     } else {
