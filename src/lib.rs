@@ -54,7 +54,7 @@
 //!
 //! # Requirements
 //!
-//! Rust 1.88. A server: Redis 6.2 or later (mutexes from 2.2), or Valkey; or none, with
+//! Rust 1.88. A server: Redis 5.0 or later (mutexes from 2.2), or Valkey; or none, with
 //! [`Locks::in_memory`]. Any async runtime, or none: the locks live on a thread of their own.
 //!
 //! # Examples

@@ -119,7 +119,7 @@ impl Builder {
     /// Each of these URLs is one server, with credentials of its own. They must fail independently and
     /// must not be replicas of each other. A node that can't be reached does not keep the others from
     /// working. There are mutexes, read-write locks and several keys at once, no permits and no locks
-    /// that never expire; `linger` is ignored. The error where too few agree is
+    /// that never expire, and no `once`. A request's `linger` is refused, that of the builder is ignored. The error where too few agree is
     /// [`NoQuorum`](crate::NoQuorum).
     ///
     /// ```

@@ -107,7 +107,8 @@ impl Locks {
         crate::api::blocking::block_on(self.drain(limit))
     }
 
-    /// Waits until a drain or a shutdown begins, for bodies that run for long: they can end early then.
+    /// Waits until a drain or a shutdown begins, for bodies that run for long: they can end early then. It
+    /// returns at once when one has begun.
     ///
     /// # Cancel safety
     /// Nothing is lost.

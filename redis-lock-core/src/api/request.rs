@@ -129,7 +129,8 @@ impl Request {
     /// that wait. A failure gives the lock back, so that another call can try at once.
     ///
     /// Success is the `Ok` of [`try_run`](Self::try_run), or [`Guard::complete`](crate::Guard::complete). A
-    /// holder that dies has not succeeded. A mutex only; it does not linger.
+    /// holder that dies has not succeeded. `run`, `blocking_run` and `lead` don't know what succeeded, and refuse
+    /// it. A mutex only; it does not linger, whatever the builder says. `force_release` ends what is remembered.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -32,7 +33,9 @@ impl IntoResponse for Failure {
         let (status, text) = match &self.0 {
             error if error.is_busy() => (StatusCode::CONFLICT, "another request has this order"),
             LockError::Backend { .. } | LockError::Shutdown => {
-                (StatusCode::SERVICE_UNAVAILABLE, "try again later")
+                let later = [(RETRY_AFTER, "2")];
+                let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+                return (unavailable, later, "try again later").into_response();
             }
             // Lost: the charge may have gone through, so the client must not simply repeat it.
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "look at the order before you try again"),
@@ -108,16 +111,15 @@ async fn main() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
     let ending = locks.clone();
-    axum::serve(listener, app(locks.clone()).merge(metrics))
+    axum::serve(listener, app(locks).merge(metrics))
         .with_graceful_shutdown(async move {
             if let Err(error) = asked_to_end().await {
                 eprintln!("no signal can be waited for: {error}");
                 std::future::pending::<()>().await;
             }
-            // From now on no call gets a lock. Those that have one may finish.
-            tokio::spawn(async move { ending.drain(Duration::from_secs(20)).await });
+            // From now on no call gets a lock, and `/readyz` says so. Those that have one may finish.
+            ending.drain(Duration::from_secs(20)).await;
         })
         .await?; // returns when the last request is answered
-    locks.drain(Duration::from_secs(20)).await; // returns when the last lock is released
     Ok(())
 }
