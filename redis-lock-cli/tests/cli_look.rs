@@ -33,6 +33,7 @@ fn show_has_the_documented_fields() {
         settled(status),
         json!({
             "key": "order:42", "kind": "mutex", "limit": null, "held": true, "waiters": [],
+            "done": null, "kept_until": null,
             "holders": [{
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
                 "fence": guard.fence(), "idle": false, "idle_since": null,

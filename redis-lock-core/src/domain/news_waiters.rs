@@ -18,6 +18,10 @@ pub(crate) struct NewsWaiters {
 impl NewsWaiters {
     /// Looks now, and each time when there is news, until there is a result.
     pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        // What is there already needs no lock: a thread of a parent process may have had that at a fork.
+        if let Some(result) = look() {
+            return result;
+        }
         let _counted = Counted::among(&self.count);
         loop {
             let mut news = pin!(self.news.notified());

@@ -57,7 +57,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::store::Connector;
-use crate::store::wire::{BUG, Directory};
+use crate::store::wire::{BUG, Directory, bug};
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
@@ -128,14 +128,19 @@ impl Link {
         if self.core.is_forked() {
             return Some(Err(forked(hold)));
         }
-        let mut outcome = None;
+        let (mut outcome, mut has_begun) = (None, false);
         self.core.act(|work| {
             self.core.step(id, work, |machine, env, out| {
+                has_begun = true;
                 outcome = Some(machine.release(hold, completes, confirm, env, out));
             });
         });
         // Where no machine was found, the hold had ended and its machine was removed.
-        let outcome = outcome.unwrap_or_else(|| Some(lock::ended(hold, Moment::now())));
+        let outcome = outcome.unwrap_or_else(|| match has_begun {
+            // It panicked, which must not pass for success.
+            true => Some(Err(LockError::backend(Some(&id.main), &bug()))),
+            false => Some(lock::ended(hold, Moment::now())),
+        });
         self.core.wake_each(Arc::clone(hold), hold.waiting_joined());
         hold.report_release();
         outcome

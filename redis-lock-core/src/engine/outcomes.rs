@@ -154,7 +154,8 @@ impl Core {
 /// Whether a failure says something of the server, and not only of one lock.
 fn is_of_server(fault: &Fault) -> bool {
     let is_of_lock = matches!(fault.class, FaultClass::Misuse | FaultClass::Unsupported);
-    !is_of_lock && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
+    let is_ours = &*fault.what == UNWANTED;
+    !is_of_lock && !is_ours && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
 }
 
 /// Notices that give operators their lines.

@@ -150,8 +150,13 @@ pub(crate) const BUG: &str = "redis-locks failed: this is a bug, please report i
 pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         crate::observe::log::bug(BUG);
-        Fault::new(FaultClass::Permanent, BUG).of(BackendErrorKind::Protocol)
+        bug()
     })
+}
+
+/// What a caller hears of a panic of ours.
+pub(crate) fn bug() -> Fault {
+    Fault::new(FaultClass::Permanent, BUG).of(BackendErrorKind::Protocol)
 }
 
 /// A node's name: the address that it announces, as `host:port`.

@@ -61,8 +61,11 @@ local answer = {}
 local function ends(key)
   local finish = redis.pcall('PEXPIRETIME', key)
   if type(finish) == 'table' then
-    -- Before version 7: as good as the moment between two commands is short.
-    local now, left = redis.call('TIME'), redis.call('PTTL', key)
+    -- Before version 7: both are of one millisecond, or they are asked once more.
+    local now, left, after
+    repeat
+      now, left, after = redis.call('TIME'), redis.call('PTTL', key), redis.call('TIME')
+    until now[1] == after[1] and math.floor(now[2] / 1000) == math.floor(after[2] / 1000)
     finish = left < 0 and 0 or now[1] * 1000 + math.floor(now[2] / 1000) + left
   end
   return string.format('%.0f', math.max(finish, 0))
