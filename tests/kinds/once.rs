@@ -230,6 +230,12 @@ fn what_once_does_not_go_with_is_refused() {
         locks.permit("k", 2).once(HOUR),
         locks.all(["j", "k"]).once(HOUR),
     ];
+    let too_long = locks.mutex("k").once(HOUR * 24 * 365 * 600).blocking_acquire().unwrap_err();
+    assert!(too_long.to_string().contains("100 years"), "{too_long}");
+    let outer = take(locks.mutex("k").linger(Duration::ZERO));
+    let joined = once(&locks).reentrant().blocking_acquire().unwrap_err();
+    assert!(matches!(joined, LockError::InvalidConfig { .. }), "{joined}");
+    outer.blocking_release().unwrap();
     for request in wrong {
         let error = request.blocking_acquire().unwrap_err();
         let is_it =
