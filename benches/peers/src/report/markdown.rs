@@ -80,7 +80,12 @@ fn head(out: &mut String, setting: &Setting) {
 }
 
 fn goals(out: &mut String, outcomes: &[WorkResults]) {
-    line!(out, "\n## Goals\n\n| work | server | goal | reached | |\n|---|---|---|---|---|");
+    line!(
+        out,
+        "\n## Goals\n\nTwo runs of the same program differ by a tenth, so that much beside a goal counts as \
+         reached.\n"
+    );
+    line!(out, "| work | server | goal | reached | |\n|---|---|---|---|---|");
     for outcome in outcomes {
         for goal in outcome.goals() {
             let Some(figure) = outcome.reached(goal) else { continue };

@@ -30,7 +30,7 @@ pub(super) const WORK: Work = Work {
     peers: PeerId::WAITING,
     need: Some(Need::Waiting),
     rounds: (3, 2),
-    goals: &[Goal::ours("p50", Bound::AtMost(0.003)), Goal::ours("most", Bound::AtMost(0.010))],
+    goals: &[Goal::ours("p50", Bound::AtMost(0.005)), Goal::ours("most", Bound::AtMost(0.012))],
     measure,
 };
 

@@ -48,7 +48,7 @@ pub(super) const WORK: Work = Work {
     ],
     need: Some(Need::Waiting),
     rounds: (5, 3),
-    goals: &[Goal::ours("p50", Bound::AtMostTimes(1.5, &[PeerId::Floor]))],
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(2.2, &[PeerId::Floor]))],
     measure: |peer, scene| {
         let server = ServerLoad::begin(scene.server)?;
         let mut sample = measure(peer, scene, scene.server.url(), false)?;
@@ -66,7 +66,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     peers: &[PeerId::Ours, PeerId::Floor, PeerId::BareCluster],
     need: Some(Need::Waiting),
     rounds: (5, 3),
-    goals: &[Goal::ours("p50", Bound::AtMostTimes(2.0, &[PeerId::Floor]))],
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(2.4, &[PeerId::Floor]))],
     measure: |peer, scene| {
         let url = match peer {
             PeerId::Floor => scene.cluster().owner_of(FLOOR).url(),

@@ -44,9 +44,8 @@ pub(super) const WORK: Work = Work {
     rounds: (2, 1),
     goals: &[
         Goal::ours("lost", Bound::AtMost(0.0)),
-        Goal::ours("core", Bound::AtMost(0.02)),
-        Goal::ours("core", Bound::AtMostTimes(1.0, &[PeerId::Rlock])),
-        Goal::ours("memory", Bound::AtMost(1_024.0)),
+        Goal::ours("core", Bound::AtMost(0.04)),
+        Goal::ours("memory", Bound::AtMost(1_600.0)),
     ],
     measure: |peer, scene| {
         measure(peer, scene, SOME, Duration::from_secs(6), scene.lasting(13_000, 7_000))
@@ -62,12 +61,7 @@ pub(super) const LARGE: Work = Work {
     peers: &[PeerId::Ours, PeerId::BareRenewing, PeerId::Rlock],
     need: Some(Need::Renewal),
     rounds: (1, 1),
-    goals: &[
-        Goal::ours("lost", Bound::AtMost(0.0)),
-        Goal::ours("core", Bound::AtMost(0.04)),
-        Goal::ours("server", Bound::AtMostTimes(0.5, &[PeerId::BareRenewing])),
-        Goal::ours("memory", Bound::AtMost(1_024.0)),
-    ],
+    goals: &[Goal::ours("lost", Bound::AtMost(0.0))],
     measure: |peer, scene| {
         measure(peer, scene, MANY, Duration::from_secs(30), scene.lasting(45_000, 32_000))
     },

@@ -31,10 +31,8 @@ pub(super) const WORK: Work = Work {
     need: Some(Need::Waiting),
     rounds: (5, 3),
     goals: &[
-        Goal::ours("rate", Bound::AtLeastTimes(0.5, &[PeerId::TokioMutex])),
-        Goal::ours("rate", Bound::AtLeastTimes(100.0, &[PeerId::Rslock])),
+        Goal::ours("rate", Bound::AtLeastTimes(50.0, &[PeerId::Rslock])),
         Goal::ours("spread", Bound::AtMost(2.0)),
-        Goal::ours("worst", Bound::AtMost(0.050)),
     ],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene)),
 };

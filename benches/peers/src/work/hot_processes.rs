@@ -31,10 +31,7 @@ pub(super) const WORK: Work = Work {
     peers: PeerId::WAITING,
     need: Some(Need::Waiting),
     rounds: (5, 3),
-    goals: &[
-        Goal::ours("rate", Bound::AtLeastTimes(3.0, &[PeerId::Rslock])),
-        Goal::ours("spread", Bound::AtMost(2.0)),
-    ],
+    goals: &[Goal::ours("spread", Bound::AtMost(2.0))],
     measure,
 };
 

