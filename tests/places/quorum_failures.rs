@@ -282,3 +282,37 @@ fn a_mutex_is_the_key_that_other_implementations_of_redlock_know() {
     take(locks.mutex("k")).blocking_release().unwrap();
     nodes.assert_clean();
 }
+
+#[test]
+fn a_node_whose_clock_runs_fast_loses_its_vote() {
+    let Some(clock) = ClockShim::new() else { testbed::skip!("there is no C compiler") };
+    let nodes =
+        Nodes::of(vec![Server::builder().clock(&clock).start(), Server::start(), Server::start()]);
+    let locks = nodes.locks().outage(ms(300)).open().unwrap();
+    let guard = take(locks.mutex("held").ttl(ms(1_500)));
+    let trouble = || {
+        let node = locks.blocking_status("k").unwrap().server.nodes[0].clone();
+        (node.votes, node.trouble.unwrap_or_default())
+    };
+    holds_for(ms(1_600), "its clock is right, and it votes", || trouble().0);
+    let begin = Instant::now();
+    eventually(PATIENCE, "it loses its vote", || {
+        clock.set(begin.elapsed().as_secs_f64() / 4.0);
+        let (votes, why) = trouble();
+        !votes && why.contains("clock")
+    });
+    // With another one down there is no majority for anything new, and the error says why.
+    nodes.servers[2].kill9();
+    let error = locks.mutex("new").blocking_acquire().map(drop).unwrap_err();
+    assert!(
+        matches!(votes(&error)[..], [Vote::Clock, Vote::Voted, Vote::Unreachable { .. }]),
+        "{error}"
+    );
+    assert!(error.to_string().contains("clock"), "{error}");
+    nodes.servers[2].restart();
+    eventually(PATIENCE, "the two others are enough", || {
+        locks.mutex("new").blocking_acquire().is_ok()
+    });
+    drop(guard);
+    eventually(PATIENCE, "it votes again when its leases are over", || trouble().0);
+}

@@ -89,6 +89,8 @@ pub(crate) enum PlantedFault {
     CompleteReleased,
     /// A node of a quorum votes although it has just started.
     YoungVote,
+    /// A node of a quorum votes although its clock runs fast.
+    FastVote,
     /// A quorum counts the nodes that it reaches, instead of all.
     MajorityOfReached,
     /// A repair of a quorum's node counts as its confirmation.

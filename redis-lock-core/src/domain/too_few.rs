@@ -61,6 +61,9 @@ pub enum Vote {
     Late,
     /// It has run for less than [`rejoin`](crate::Builder::rejoin), and may have forgotten what it knew.
     Young,
+    /// A lease has run out faster there than by this process's clock, so it does not count for
+    /// [`rejoin`](crate::Builder::rejoin).
+    Clock,
     /// There is no connection to it.
     #[non_exhaustive]
     Unreachable {
@@ -94,6 +97,7 @@ impl fmt::Display for Vote {
             Self::Missing => f.write_str("does not have it"),
             Self::Late => f.write_str("late, no answer by then"),
             Self::Young => f.write_str("young, started too short a time ago to vote"),
+            Self::Clock => f.write_str("clock, its leases end too soon to count"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
             Self::Refused { why } => write!(f, "refused: {why}"),
         }

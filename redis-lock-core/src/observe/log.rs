@@ -129,6 +129,17 @@ pub(crate) fn node(node: &str, why: Option<&str>) {
     }
 }
 
+/// A node of a quorum lets leases end before their time.
+pub(crate) fn fast_node(node: &str) {
+    say_aside!(
+        warn,
+        WARN,
+        [node] [],
+        node,
+        "the clock of a node of the quorum runs fast, or was set forward, so leases end too soon there: it does not vote for a while"
+    );
+}
+
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     say_aside!(

@@ -25,6 +25,9 @@ use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, V
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a node's clock is looked at, when leases are renewed there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Where connections to a node are left.
 pub(super) type NodeSlot = LinkSlot<Box<dyn Wire>>;
 
@@ -37,6 +40,7 @@ pub(super) struct Ask {
     pub(super) kind: Kind,
     pub(super) token: Option<Arc<str>>,
     pub(super) does: Does,
+    ttl: Duration,
     sent: Moment,
 }
 
@@ -50,6 +54,8 @@ pub(super) enum Does {
     Sets,
     Raises,
     Releases,
+    /// It asks how much is left of the token's lease.
+    Looks,
     Neither,
 }
 
@@ -62,7 +68,8 @@ impl Ask {
             _ => Does::Neither,
         };
         let (names, kind) = (command.names.clone(), command.kind);
-        Self { ballot, names, kind, token: command.verb.token().cloned(), does, sent: now }
+        let (token, ttl) = (command.verb.token().cloned(), command.verb.ttl().unwrap_or_default());
+        Self { ballot, names, kind, token, does, ttl, sent: now }
     }
 }
 
@@ -80,6 +87,8 @@ pub(super) struct Node {
     pub(super) tokens: Tokens,
     /// The longest lease that was asked for.
     longest: Duration,
+    /// When its clock is looked at again.
+    next_look: Moment,
 }
 
 impl Node {
@@ -99,6 +108,7 @@ impl Node {
             trouble: None,
             tokens: Tokens::default(),
             longest: PLACE,
+            next_look: Moment::START,
         };
         node.want_link();
         (node, weak, wanted)
@@ -158,14 +168,27 @@ impl Node {
     /// Sends a command. Returns `false` when there is no connection.
     pub(super) fn push(&mut self, command: Command, ballot: Option<u64>, now: Moment) -> bool {
         let ask = Ask::of(ballot, &command, now);
-        self.longest = self.longest.max(command.verb.ttl().unwrap_or_default());
-        let Some(wire) = &mut self.wire else {
+        self.longest = self.longest.max(ask.ttl);
+        if self.wire.is_none() {
             // What it may have of the token is wanted again.
             if let (Some(token), Does::Sets | Does::Releases) = (&ask.token, ask.does) {
                 self.tokens.give_up(token, ask.does == Does::Releases);
             }
             return false;
-        };
+        }
+        if let (Verb::Renew { token, .. }, true) = (&command.verb, self.next_look <= now) {
+            self.next_look = now.after(LOOK_INTERVAL);
+            let look = Command { kind: Kind::Mutex, verb: Verb::Look, ..command.clone() };
+            let (token, does) = (Some(Arc::clone(token)), Does::Looks);
+            let ask = Ask { token, does, ..Ask::of(None, &look, now) };
+            self.send(ask, look, now);
+        }
+        self.send(ask, command, now);
+        true
+    }
+
+    fn send(&mut self, ask: Ask, command: Command, now: Moment) {
+        let Some(wire) = &mut self.wire else { return };
         let seq = self.next_seq;
         self.next_seq += 1;
         if self.asked.is_empty() {
@@ -177,7 +200,6 @@ impl Node {
         }
         self.asked.insert(seq, ask);
         wire.push(seq, command);
-        true
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
@@ -214,7 +236,7 @@ impl Node {
                     Does::Sets => is_wanted && !ask.ballot.is_some_and(has_failed),
                     // Sent once more, it would come after what the token was asked for again.
                     Does::Releases => !is_wanted,
-                    Does::Raises | Does::Neither => true,
+                    Does::Raises | Does::Looks | Does::Neither => true,
                 }
             };
             let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);
@@ -229,12 +251,31 @@ impl Node {
             };
             if let Some(ask) = self.asked.remove(&seq) {
                 match (&ask.token, ask.does) {
-                    (Some(token), Does::Sets) => self.tokens.settled(token, None),
+                    (Some(token), Does::Sets) => {
+                        self.tokens.settled(token, None);
+                        if let Ok(Answer::Held { .. } | Answer::Renewed { .. }) = answer {
+                            self.tokens.leased(token, ask.sent, ask.ttl);
+                        }
+                    }
+                    (Some(token), Does::Looks) => self.look(token, &answer),
                     (Some(token), Does::Releases) if answer.is_ok() => self.tokens.released(token),
                     _ => {}
                 }
                 return Ok(Some((ask, answer)));
             }
+        }
+    }
+
+    /// Compares what is left of a lease with what a clock that runs as ours would have left.
+    fn look(&self, token: &str, answer: &Result<Answer, Fault>) {
+        let Ok(Answer::Seen(view)) = answer else { return };
+        let holder = view.holders.iter().find(|holder| &**holder.token.wire() == token);
+        // The answer came after the moment at which reading began.
+        let now = Moment::now();
+        if let Some(left) = holder.and_then(|holder| holder.ttl)
+            && self.tokens.has_run_fast(token, left, now)
+        {
+            self.seat.runs_fast(self.longest, now);
         }
     }
 

@@ -28,6 +28,8 @@ struct SeatState {
     trouble: Option<String>,
     /// From when on it votes, by its age.
     grown: Moment,
+    /// From when on it votes, by its clock.
+    steady: Moment,
 }
 
 /// One node of a quorum.
@@ -45,6 +47,7 @@ impl Roster {
             version: None,
             trouble: None,
             grown: Moment::NEVER,
+            steady: Moment::START,
         };
         let seats = names.into_iter().map(seat).collect();
         Arc::new(Self { rejoin, seats: Mutex::new(seats) })
@@ -80,7 +83,11 @@ impl Roster {
 impl SeatState {
     /// Why its grant would not count now, if it would not.
     fn bar(&self, now: Moment) -> Option<Vote> {
-        (now < self.grown && !planted!(YoungVote)).then_some(Vote::Young)
+        match now {
+            _ if now < self.grown && !planted!(YoungVote) => Some(Vote::Young),
+            _ if now < self.steady && !planted!(FastVote) => Some(Vote::Clock),
+            _ => None,
+        }
     }
 }
 
@@ -129,6 +136,18 @@ impl Seat {
     /// There is no connection to it.
     pub(super) fn lost(&self, fault: &Fault) {
         self.with(|seat| seat.trouble = Some(fault.what.clone()));
+    }
+
+    /// A lease ran out faster there than by our clock. It does not vote for `rejoin`, or until the longest
+    /// lease that it has of us has ended.
+    pub(super) fn runs_fast(&self, longest: Duration, now: Moment) {
+        let until = now.after(self.roster.rejoin.max(longest));
+        self.with(|seat| {
+            if seat.steady <= now {
+                crate::observe::log::fast_node(&seat.name);
+            }
+            seat.steady = until;
+        });
     }
 
     /// Why its grant does not count now, if it does not.

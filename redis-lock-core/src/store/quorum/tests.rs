@@ -16,11 +16,14 @@ use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::planted::{PlantedFault, plant};
+use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
 use crate::store::memory::State;
 use crate::store::{Acquire, Answer, Command, Filled, Pulled, Verb, Wire};
 
 const TTL: Duration = Duration::from_millis(1_000);
+/// For how long a client believes in that, in milliseconds: clocks may differ by 1 %.
+const BELIEVED: u64 = 988;
 const REJOIN: Duration = Duration::from_millis(1_300);
 const NODE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -34,10 +37,17 @@ struct FakeNode {
     run: u64,
     since: u64,
     is_up: bool,
-    /// By how much its clock is ahead.
+    /// By how many microseconds its clock is ahead, and how many more it is with each millisecond.
     ahead: u64,
+    fast: u64,
     /// How long a message takes, each way.
     latency: u64,
+}
+
+impl FakeNode {
+    fn clock(&self, now: u64) -> Moment {
+        Moment::from_nanos((now * 1_000 + self.ahead) * 1_000)
+    }
 }
 
 /// One connection to a node: what is under way in both directions, and when it arrives.
@@ -128,7 +138,8 @@ impl FakeQuorum {
             run: random.next(),
             since: 0,
             is_up: true,
-            ahead: random.below(1_000),
+            ahead: random.below(1_000_000),
+            fast: random.below(10),
             latency: random.between(1, 4),
         };
         let nodes: Vec<_> = (0..nodes).map(|_| node(&mut random)).collect();
@@ -141,6 +152,7 @@ impl FakeQuorum {
     fn step(&mut self) -> Result<(), String> {
         self.now += 1;
         simulated::set_now(self.now * 1_000_000);
+        self.nodes.iter_mut().for_each(|node| node.ahead += node.fast);
         for at in 0..self.clients.len() {
             self.carry(at);
             self.act(at)?;
@@ -179,7 +191,7 @@ impl FakeQuorum {
             }
             while line.up.front().is_some_and(|(at, ..)| *at <= now) {
                 let Some((_, seq, command)) = line.up.pop_front() else { break };
-                let clock = Moment::at_millis(now + node.ahead);
+                let clock = node.clock(now);
                 let manager: Arc<str> = format!("m{at}").into();
                 let answer = node.state.answer(&command, &manager, clock, &mut |_, _| true);
                 let back = now + line.latency;
@@ -190,7 +202,7 @@ impl FakeQuorum {
         client.strays.retain(|(due, index, run, command)| {
             let node = &mut nodes[*index];
             if *due <= now && node.run == *run && node.is_up {
-                let clock = Moment::at_millis(now + node.ahead);
+                let clock = node.clock(now);
                 let manager: Arc<str> = format!("m{at}").into();
                 let _ = node.state.answer(command, &manager, clock, &mut |_, _| true);
             }
@@ -239,7 +251,7 @@ impl FakeQuorum {
         match (client.doing, answer) {
             (Doing::Asks { sent, .. }, Ok(Answer::Held { fence: Some(fence) })) => {
                 self.grants += 1;
-                let end = sent + TTL.as_millis() as u64;
+                let end = sent + BELIEVED;
                 let most = self.random.pick(&[100, 200, 2_500]);
                 let leaves = now + self.random.below(most);
                 client.doing = Doing::Holds { end, leaves, renews: now + 300, open: None, fence };
@@ -252,7 +264,7 @@ impl FakeQuorum {
             (Doing::Asks { .. }, _) => client.leave(),
             (Doing::Holds { leaves, renews, open: Some(sent), fence, end }, answer) => {
                 let end = match answer {
-                    Ok(Answer::Renewed { .. }) => end.max(sent + TTL.as_millis() as u64),
+                    Ok(Answer::Renewed { .. }) => end.max(sent + BELIEVED),
                     Ok(_) => now,
                     Err(_) => end,
                 };
@@ -292,6 +304,11 @@ impl FakeQuorum {
             world.step()?;
             if step % 100 == 0 {
                 world.trouble();
+                let clients = &mut world.clients;
+                let mut seats = clients.iter().flat_map(|client| &client.seats);
+                if seats.any(|seat| seat.bar(Moment::now()) == Some(Vote::Clock)) {
+                    return Err("a clock counts as fast that is not".into());
+                }
             }
         }
         Ok(world.grants)
@@ -393,7 +410,7 @@ impl FakeQuorum {
     /// How many nodes have the lock.
     fn having(&mut self) -> usize {
         let having = |node: &mut FakeNode| {
-            let clock = Moment::at_millis(self.now + node.ahead);
+            let clock = node.clock(self.now);
             let entry = node.state.entries.get_mut("k");
             entry.is_some_and(|entry| !entry.is_free_of_locks(clock))
         };
@@ -454,6 +471,32 @@ fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
     assert_eq!(winners(Some(PlantedFault::WinnerUndone)), 2);
 }
 
+#[test]
+fn a_node_whose_leases_end_too_soon_does_not_vote() {
+    let runs = |fast, fault| {
+        plant(fault);
+        let mut world = held(1);
+        let token = Arc::clone(&world.clients[0].token);
+        world.nodes.iter_mut().for_each(|node| node.fast = fast);
+        world.nodes[1].fast = 0;
+        world.pass(1_500);
+        let bar = world.clients[0].seats[0].bar(Moment::now());
+        world.clients[0].cut[2] = true;
+        world.pass(1_200);
+        let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
+        world.nodes.iter_mut().for_each(|node| node.fast = 0);
+        world.clients[0].cut[2] = false;
+        world.pass(6_000);
+        let later = world.clients[0].seats[0].bar(Moment::now());
+        plant(None);
+        simulated::end();
+        (bar, is_kept, later)
+    };
+    assert_eq!(runs(9, None), (None, true, None));
+    assert_eq!(runs(200, None), (Some(Vote::Clock), false, None));
+    assert_eq!(runs(200, Some(PlantedFault::FastVote)), (None, true, None));
+}
+
 /// The token is asked for again on the connection after the one on which its release was sent.
 #[test]
 fn a_vote_that_a_lost_release_may_end_does_not_count() {
@@ -464,7 +507,7 @@ fn a_vote_that_a_lost_release_may_end_does_not_count() {
         let other = Acquire::of(Arc::clone(Token::fresh("m9", "").wire()), None);
         let (names, verb) = (Names::new("", "k"), Verb::Acquire(other));
         let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
-        let clock = Moment::at_millis(BEGIN + world.nodes[1].ahead);
+        let clock = world.nodes[1].clock(BEGIN);
         let _ = world.nodes[1].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
         world.clients[0].cut[2] = true;
         world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };

@@ -16,6 +16,9 @@ const MIN_SWEEP: usize = 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How much of a lease may be missing by rounding.
+const ROUNDED: Duration = Duration::from_millis(2);
+
 /// The tokens that may stand on one node, until it has confirmed their release.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
@@ -38,6 +41,8 @@ struct TokenTrace {
     may_end_until: Moment,
     /// Whether it was a writer's, and is a reader's.
     is_downgraded: bool,
+    /// The lease that this connection last had confirmed: when that was asked for, and for how long.
+    lease: Option<(Moment, Duration)>,
 }
 
 impl Tokens {
@@ -62,6 +67,7 @@ impl Tokens {
             is_given_up: false,
             may_end_until: Moment::START,
             is_downgraded: false,
+            lease: None,
         });
         trace.until = trace.until.max(until);
         (trace.under_way, trace.is_given_up) = (trace.under_way + 1, false);
@@ -75,6 +81,22 @@ impl Tokens {
                 (trace.is_in_doubt, trace.until) = (true, trace.until.max(until));
             }
         }
+    }
+
+    /// The node has the token, with the lease that was asked for then, or a longer one.
+    pub(super) fn leased(&mut self, token: &str, asked: Moment, ttl: Duration) {
+        if let Some(trace) = self.all.get_mut(token) {
+            trace.lease = Some((asked, ttl));
+        }
+    }
+
+    /// Whether less is left of its lease than a clock that runs as ours could have left.
+    pub(super) fn has_run_fast(&self, token: &str, left: Duration, now: Moment) -> bool {
+        let lease = self.all.get(token).and_then(|it| it.lease);
+        lease.is_some_and(|(asked, ttl)| {
+            let passed = now.since(asked);
+            ttl > left.saturating_add(passed).saturating_add(passed / 100).saturating_add(ROUNDED)
+        })
     }
 
     /// Whether the token is wanted from now on, or given up.
@@ -132,6 +154,8 @@ impl Tokens {
     /// The releases that a new connection begins with.
     pub(super) fn given_up(&mut self, now: Moment) -> Vec<Command> {
         self.all.retain(|_, it| it.until > now);
+        // It may be another server, or one that has lost its last writes.
+        self.all.values_mut().for_each(|it| it.lease = None);
         let given_up = self.all.iter().filter(|(_, it)| it.is_given_up);
         given_up.map(|(token, it)| release(token, &it.names, it.kind)).collect()
     }

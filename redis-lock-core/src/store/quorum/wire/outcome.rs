@@ -36,6 +36,7 @@ impl QuorumWire {
                 Said::Barred(Vote::Late)
             }
             (Ok(Answer::Held { .. }), Some(bar)) => Said::Barred(bar),
+            (Ok(Answer::Renewed { .. }), Some(Vote::Clock)) => Said::Barred(Vote::Clock),
             (Ok(answer), _) => Said::Answer(answer),
             (Err(fault), _) => Said::Failed(fault),
         };
