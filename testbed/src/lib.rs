@@ -73,7 +73,7 @@ pub use own_process::in_own_process;
 pub use port::free_port;
 pub use program::Program;
 pub use proxy::{Connection, Proxy, Selection};
-pub use python::python_with_redis;
+pub use python::{python_with_redis, python_with_redlock};
 pub use sentinel::{Sentinel, SentinelBuilder};
 pub use server::{Server, ServerBuilder};
 pub use signal::{continue_process, is_stopped, kill_process, signal, stop_process};

@@ -26,6 +26,7 @@ mod mayhem;
 mod partitions;
 mod quorum;
 mod quorum_failures;
+mod quorum_interop;
 mod released;
 mod replicas;
 mod rights;
