@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 /// How a worker reaches the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses {
@@ -11,4 +13,6 @@ pub(crate) struct Addresses {
     pub(crate) ports: String,
     /// How many replicas confirm what is to survive.
     pub(crate) replicas: u32,
+    /// Of a quorum: how long a node that has started does not vote.
+    pub(crate) rejoin: Duration,
 }

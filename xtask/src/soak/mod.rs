@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = options::options(arguments)?;
     let binary = options.server.binary()?;
     let Options { minutes, seed, place, workers, scripting, .. } = options;
-    let on_quorum = place == PlaceKind::Quorum;
+    let on_quorum = matches!(place, PlaceKind::Quorum { .. });
     println!(
         "soak for {minutes} minutes with --seed {seed}, {place:?}, {workers} processes, {scripting}, \
          on {binary}"

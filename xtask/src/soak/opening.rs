@@ -3,8 +3,8 @@ use std::time::Duration;
 use anyhow::Result;
 use redis_locks::{Locks, Scripting};
 
+use super::TTL;
 use super::port_map::PortMap;
-use super::{REJOIN, TTL};
 
 /// Where a manager finds its locks, and how it uses them.
 pub(super) struct Opening {
@@ -12,6 +12,8 @@ pub(super) struct Opening {
     pub(super) scripting: Scripting,
     pub(super) ports: PortMap,
     pub(super) replicas: u32,
+    /// Of a quorum.
+    pub(super) rejoin: Duration,
 }
 
 impl Opening {
@@ -24,7 +26,7 @@ impl Opening {
             .replicas(self.replicas)
             .command_timeout(Duration::from_millis(200));
         if is_quorum(&self.url) {
-            return Ok(builder.rejoin(REJOIN).open()?);
+            return Ok(builder.rejoin(self.rejoin).open()?);
         }
         // One server is reached where the URL says.
         if self.url.starts_with("redis://") {

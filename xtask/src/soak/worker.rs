@@ -33,16 +33,19 @@ const LOOK: Duration = Duration::from_millis(5);
 const GRACE: Duration = Duration::from_secs(6);
 
 /// One worker process: `soak-worker <durable> <volatile> <servers, directly> <ports> <replicas>
-/// <store> <seed> <number> <auto|never> <all|mutexes>`.
+/// <rejoin> <store> <seed> <number> <auto|never> <all|mutexes>`.
 pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [durable, volatile, direct, ports, replicas, store, seed, number, way, kinds] = arguments
+    let [durable, volatile, direct, ports, replicas, rejoin, store, seed, number, way, kinds] =
+        arguments
     else {
         bail!("soak-worker is started by the soak");
     };
+    let rejoin = Duration::from_millis(rejoin.parse()?);
     let (seed, number): (u64, u64) = (seed.parse()?, number.parse()?);
     let (scripting, ports) = (scripting::parse(way)?, PortMap::parse(ports)?);
     let open = |url: &str, replicas| {
-        Manager::open(Opening { url: url.to_owned(), scripting, ports: ports.clone(), replicas })
+        let (url, ports) = (url.to_owned(), ports.clone());
+        Manager::open(Opening { url, scripting, ports, replicas, rejoin })
     };
     let managers = Arc::new([open(durable, replicas.parse()?)?, open(volatile, 0)?]);
     let mutexes_only = kinds == "mutexes";

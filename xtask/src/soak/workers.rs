@@ -99,10 +99,12 @@ impl Workers {
 
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
-        let Addresses { durable, volatile, direct, ports, replicas } = &self.addresses[index];
+        let Addresses { durable, volatile, direct, ports, replicas, rejoin } =
+            &self.addresses[index];
         command
             .arg("soak-worker")
-            .args([durable, volatile, direct, ports, &replicas.to_string(), &self.store])
+            .args([durable, volatile, direct, ports, &replicas.to_string()])
+            .args([&rejoin.as_millis().to_string(), &self.store])
             .args([self.seed.to_string(), self.started.to_string()])
             .args(self.ways(index))
             .stdin(Stdio::null())

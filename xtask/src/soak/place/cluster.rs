@@ -152,6 +152,7 @@ impl Place for OnCluster {
             direct: self.cluster.urls().join(","),
             ports: port_map(&self.ports, proxies),
             replicas: 1,
+            rejoin: Duration::ZERO,
         }
     }
 

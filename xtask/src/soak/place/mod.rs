@@ -5,6 +5,8 @@ mod quorum;
 mod sentinel;
 mod single;
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use testbed::{Proxy, ServerBinary};
 
@@ -12,6 +14,7 @@ use super::addresses::Addresses;
 use super::fault::Fault;
 use super::random::Random;
 use super::workers::Workers;
+use crate::soak::REJOIN;
 use cluster::OnCluster;
 use quorum::OnQuorum;
 use sentinel::OnSentinel;
@@ -26,8 +29,8 @@ pub(crate) enum PlaceKind {
     Cluster,
     /// 1 + 1 servers, and 3 sentinels.
     Sentinel,
-    /// 3 independent servers.
-    Quorum,
+    /// So many independent servers, which do not vote for this long after a start.
+    Quorum { nodes: usize, rejoin: Duration },
 }
 
 impl PlaceKind {
@@ -36,10 +39,14 @@ impl PlaceKind {
             "single" => Ok(Self::Single),
             "cluster" => Ok(Self::Cluster),
             "sentinel" => Ok(Self::Sentinel),
-            "quorum" => Ok(Self::Quorum),
-            other => {
-                bail!("there is no place `{other}`; there are single, cluster, sentinel and quorum")
-            }
+            "quorum" => Ok(Self::Quorum { nodes: 3, rejoin: REJOIN }),
+            "quorum-of-five" => Ok(Self::Quorum { nodes: 5, rejoin: REJOIN }),
+            // Overlaps are to be found here.
+            "quorum-without-rejoin" => Ok(Self::Quorum { nodes: 3, rejoin: Duration::ZERO }),
+            other => bail!(
+                "there is no place `{other}`; there are single, cluster, sentinel, quorum, \
+                 quorum-of-five and quorum-without-rejoin"
+            ),
         }
     }
 
@@ -49,7 +56,9 @@ impl PlaceKind {
             Self::Single => Box::new(OnSingle::start(binary, workers)),
             Self::Cluster => Box::new(OnCluster::start(binary, workers)),
             Self::Sentinel => Box::new(OnSentinel::start(binary, workers)),
-            Self::Quorum => Box::new(OnQuorum::start(binary, workers)),
+            Self::Quorum { nodes, rejoin } => {
+                Box::new(OnQuorum::start(binary, workers, nodes, rejoin))
+            }
         }
     }
 }

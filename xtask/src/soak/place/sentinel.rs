@@ -131,6 +131,7 @@ impl Place for OnSentinel {
             direct: direct.join(","),
             ports: port_map(&self.ports, proxies),
             replicas: 1,
+            rejoin: Duration::ZERO,
         }
     }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use testbed::{Proxy, Server, ServerBinary};
 
 use super::super::addresses::Addresses;
@@ -47,6 +49,7 @@ impl Place for OnSingle {
             direct: self.durable.url(),
             ports: String::new(),
             replicas: 0,
+            rejoin: Duration::ZERO,
         }
     }
 
