@@ -1,4 +1,4 @@
-//! More waiters of one process for one lock of a cluster than look each second, while their slot moves or
+//! More waiters of one process for one lock of a cluster than queue at its node, while their slot moves or
 //! its node is replaced.
 
 #[path = "../scenery/line.rs"]
@@ -40,7 +40,6 @@ impl Scene {
         let held = take_all(permit(&managers[0], &key)).await;
         let line = Line::of((0..WAITING).map(|_| permit(&managers[1], &key))).await;
         let scene = Self { cluster, key, held, line, managers };
-        // Each learns that it is far behind, and looks seldom from then on.
         scene.until_all_have_looked();
         scene
     }
@@ -53,7 +52,7 @@ impl Scene {
     #[track_caller]
     fn until_all_have_looked(&self) {
         let waiters = format!("lock:{{{}}}:~w", wire(&self.key));
-        until_all_have_looked(self.cluster.owner(self.slot()).server(), &waiters, WAITING);
+        until_all_have_looked(self.cluster.owner(self.slot()).server(), &waiters);
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{PLACE, ms};
 
-/// More than twice as many as look each second.
+/// More than twice as many as queue at the server.
 pub(crate) const WAITING: usize = 80;
 
 /// So many permits there are, and so many waiters are let in at once at most.
@@ -22,11 +22,13 @@ pub(crate) const LIMIT: u32 = 16;
 /// How long each has its permit.
 const HELD: Duration = ms(20);
 
-/// Within this time each waiter has looked, also those behind many of their process. It is shorter than
-/// their places last.
-pub(crate) const LOOKED_FROM_BEHIND: Duration = ms(4_500);
+/// So many waiters of a process for a lock that several can hold queue at the server.
+pub(crate) const AT_SERVER: usize = 32;
 
-const _: () = assert!(LOOKED_FROM_BEHIND.as_millis() < PLACE.as_millis());
+/// Within this time each of them has looked. It is shorter than their places last.
+const ALL_HAVE_LOOKED: Duration = ms(4_500);
+
+const _: () = assert!(ALL_HAVE_LOOKED.as_millis() < PLACE.as_millis());
 
 type Outcome = Result<Guard, LockError>;
 
@@ -136,14 +138,16 @@ fn places(server: &Server, waiters: &str) -> (Vec<u64>, u64) {
     (entries.values().filter_map(end).collect(), seconds * 1_000 + micros / 1_000)
 }
 
-/// Waits until each of so many waiters has made its place last longer, and sees to it that none ends.
+/// Waits until each of those that queue at the server has made its place last longer, and sees to it that
+/// none ends and no other comes.
 #[track_caller]
-pub(crate) fn until_all_have_looked(server: &Server, waiters: &str, count: usize) {
-    eventually(PATIENCE, "all are in the queue", || places(server, waiters).0.len() == count);
+pub(crate) fn until_all_have_looked(server: &Server, waiters: &str) {
+    let count = AT_SERVER;
+    eventually(PATIENCE, "they are in the queue", || places(server, waiters).0.len() == count);
     let looked_after = places(server, waiters).1 + millis(PLACE);
-    eventually(LOOKED_FROM_BEHIND, "each waiter looks and keeps its place", || {
+    eventually(ALL_HAVE_LOOKED, "each waiter looks and keeps its place", || {
         let (ends, now) = places(server, waiters);
-        assert_eq!(ends.len(), count, "all stay in the queue");
+        assert_eq!(ends.len(), count, "they stay in the queue");
         assert!(ends.iter().all(|end| *end > now), "none loses its place");
         ends.iter().all(|end| *end > looked_after)
     });

@@ -1,4 +1,4 @@
-//! More waiters of one process for one lock than look each second: also those who stand behind come to
+//! More waiters of one process for one lock than queue at the server: also those who are held back come to
 //! their turn, whatever becomes of messages and of the server's data.
 
 #[path = "../scenery/line.rs"]
@@ -75,7 +75,7 @@ async fn b9_many_waiters_who_get_no_messages_are_served_in_their_order(builder: 
     must_come_in_order(async || {
         let held = take_all(permit(&holder)).await;
         let line = Line::of((0..WAITING).map(|_| permit(&locks))).await;
-        until_all_have_looked(&server, WAITERS, WAITING);
+        until_all_have_looked(&server, WAITERS);
         free(held).await;
         line.all_served(SERVED_WITHOUT_MESSAGES).await
     })
@@ -92,7 +92,7 @@ async fn i2_many_waiters_whose_subscription_is_cut_all_the_time_are_served() {
         until_heard(&server, &[&holder, &locks]).await;
         let held = take_all(permit(&holder)).await;
         let line = Line::of((0..WAITING).map(|_| permit(&locks))).await;
-        until_all_have_looked(&server, WAITERS, WAITING);
+        until_all_have_looked(&server, WAITERS);
         let mut connection = server.client().get_connection().unwrap();
         let cuts = Steadily::each(ms(100), move || {
             redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).exec(&mut connection).unwrap();
@@ -148,9 +148,7 @@ async fn l3_readers_and_writers_behind_many_keep_their_places_and_exclude_each_o
             guard.release().await.unwrap();
         });
     }
-    // The first time each looks soon, and learns that it is far behind.
-    until_all_have_looked(&server, WAITERS, WAITING);
-    until_all_have_looked(&server, WAITERS, WAITING);
+    until_all_have_looked(&server, WAITERS);
     held.release().await.unwrap();
     // With messages it is a matter of milliseconds for each.
     let all = tokio::time::timeout(ms(6_000), tasks.join_all()).await;
@@ -186,7 +184,7 @@ async fn i9_those_who_give_up_before_and_behind_others_leave_their_places_to_the
     must_come_in_order(async || {
         let held = take_all(permit(&holder)).await;
         let (mut brief, request) = (JoinSet::new(), permit(&locks).wait(BRIEFLY));
-        // All that look often, and some behind them.
+        // All that queue at the server, and some behind them.
         give_up(&mut brief, 40, &request).await;
         let line = Line::of((0..STAY).map(|_| permit(&locks))).await;
         give_up(&mut brief, WAITING - 40 - STAY, &request).await;
@@ -227,7 +225,7 @@ async fn c11_many_waiters_follow_those_whose_time_is_over() {
             (start.elapsed(), guard)
         });
     }
-    until_all_have_looked(&server, WAITERS, WAITING);
+    until_all_have_looked(&server, WAITERS);
     free(held).await;
     let all = tokio::time::timeout(SERVED_WITHOUT_MESSAGES, tasks.join_all()).await;
     // Guards that nobody releases: they are lost, and nothing is kept for them.
@@ -244,12 +242,36 @@ async fn many_waiters_are_served_by_a_server_that_has_lost_all_data() {
     until_heard(&server, &[&holder, &locks]).await;
     let held = take_all(permit(&holder)).await;
     let line = Line::of((0..WAITING).map(|_| permit(&locks))).await;
-    until_all_have_looked(&server, WAITERS, WAITING);
+    until_all_have_looked(&server, WAITERS);
     server.run::<()>("FLUSHALL");
-    // Those who have looked are let in or queue anew, the last of them after some three seconds.
+    // Those who have looked are let in or queue anew.
     line.all_served(ms(8_000)).await;
     drop((held, holder, locks));
     server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_all_who_wait_are_told_of_an_outage_at_the_same_time_and_are_seen_to_wait() {
+    const OUTAGE: Duration = ms(1_500);
+    let server = Server::start();
+    let (holder, locks) = (manager(&server), manager(&server));
+    let held = take_all(permit(&holder)).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..WAITING {
+        let asking = ask(permit(&locks).outage(OUTAGE)).await;
+        tasks.spawn(asking);
+    }
+    until_all_have_looked(&server, WAITERS);
+    assert_eq!(locks.status(KEY).await.unwrap().waiters.len(), WAITING);
+    server.kill9();
+    let start = Instant::now();
+    for outcome in tasks.join_all().await {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+    }
+    let took = start.elapsed();
+    assert!((OUTAGE / 2..OUTAGE + ms(2_500)).contains(&took), "it took {took:?}");
+    drop(held);
 }
 
 on_both_servers!(

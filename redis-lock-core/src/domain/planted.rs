@@ -77,12 +77,9 @@ pub(crate) enum PlantedFault {
     /// A holder that may keep an idle lease gets only one message that somebody waits. It has a history
     /// of its own, in which the first who waits can't send one.
     AskedOnce,
-    /// A waiter goes on looking as seldom as when many of its process were before it. It has a history of
-    /// its own, in which these give up.
+    /// A waiter that was held back, because many of its process were before it, does not come forward when
+    /// one of these leaves. It has a history of its own, in which they give up.
     StaysBehind,
-    /// A waiter that was taken out of the queue, and queues again, counts as if it had kept its place. It
-    /// has a history of its own, in which others ask while no message reaches its process.
-    PlaceNotNew,
     /// The release of a token ends the mark that took its place.
     MarkReleased,
     /// A complete of unknown outcome is repeated as a release.

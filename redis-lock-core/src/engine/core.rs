@@ -22,7 +22,7 @@ use super::table::{Handle, Resident, Shard, Table};
 use super::work::EngineWaker;
 use crate::domain::clock::Moment;
 use crate::domain::news_waiters::NewsWaiters;
-use crate::lock::{Effects, Env, Later, Machine, Rank};
+use crate::lock::{Effects, Env, Later, LineView, Machine};
 use crate::store::wire::contained;
 use crate::{Drained, observe};
 
@@ -199,10 +199,14 @@ impl Core {
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let waiting = waiting(&shard);
+        let line = if makes { shard.line(id) } else { LineView::HasRoom };
+        let heard = shard.heard_before(id);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, timers)) = visited else { return };
-        let rank = resident.rank(id);
-        let env = Env { rank, waiting, ..self.env(now, &place, lingers) };
+        if let Some(heard) = heard {
+            resident.machine.hear(heard, now);
+        }
+        let env = Env { line, waiting, ..self.env(now, &place, lingers) };
         if let Err(fault) = contained(|| change(&mut resident.machine, &env, effects)) {
             resident.fail(&fault, &env, effects);
         }
@@ -225,7 +229,7 @@ impl Core {
         }
         let mut due = timers.settle(id, resident);
         let (is_idle, changes_line) = (resident.machine.is_idle(), resident.changes_line());
-        if changes_line && id.has_own_machine() {
+        if changes_line {
             due = shard.change_line(id, now).into_iter().chain(due).min();
         }
         if is_idle {
@@ -265,7 +269,7 @@ impl Core {
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             lingers: lingers && !self.is_draining(),
-            rank: Rank::Alone,
+            line: LineView::HasRoom,
             waiting: 0,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,

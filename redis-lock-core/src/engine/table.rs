@@ -14,7 +14,7 @@ use super::lock_id::LockId;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::hold::Hold;
-use crate::lock::{Effects, Env, Machine, QueuePlace, Rank};
+use crate::lock::{Effects, Env, Heard, LineStanding, LineView, Machine};
 use crate::store::wire::contained;
 use crate::{LockError, LossReason};
 
@@ -55,23 +55,52 @@ impl Shard {
         Some((self.residents.get_mut(id)?, &mut self.timers))
     }
 
-    /// A machine came into the server's queue, left it, or came into it again. Returns when the engine
-    /// has to wake for one that comes to the front because of that.
-    pub(crate) fn change_line(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
-        let line = self.lines.entry(Arc::clone(&id.main)).or_default();
+    /// What a call finds of its line that comes now.
+    pub(super) fn line(&self, id: &LockId) -> LineView {
+        match self.lines.get(&id.main) {
+            Some(line) if id.has_own_machine() && line.is_full() => {
+                let is_refused = self.heard_first(&id.main).is_some_and(|heard| heard.is_refusal());
+                LineView::Full { is_refused }
+            }
+            _ => LineView::HasRoom,
+        }
+    }
+
+    /// What the first of its line has heard, for a machine that is held back.
+    pub(super) fn heard_before(&self, id: &LockId) -> Option<Heard> {
+        let is_held_back = id.has_own_machine()
+            && self.get(id).is_some_and(|it| it.standing == LineStanding::HeldBack);
+        is_held_back.then(|| self.heard_first(&id.main)).flatten()
+    }
+
+    fn heard_first(&self, main: &Arc<str>) -> Option<Heard> {
+        let number = *self.lines.get(main)?.asking.first()?;
+        self.get(&LockId { main: Arc::clone(main), number })?.machine.heard()
+    }
+
+    /// A machine has come into its line, or has left it. Returns when the engine has to wake for those that
+    /// come forward because of that.
+    pub(super) fn change_line(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.residents.get_mut(id)?;
-        resident.place = resident.machine.place();
-        let left = resident.spot.take();
-        let forward = left.and_then(|spot| line.leave(id.number, spot));
-        resident.spot = resident.place.map(|_| line.join(id.number));
-        if line.is_empty() {
+        resident.standing = resident.machine.standing();
+        let standing = resident.standing;
+        self.lines.entry(Arc::clone(&id.main)).or_default().stand(id.number, standing);
+        let mut due = None;
+        loop {
+            let heard = self.heard_first(&id.main);
+            let line = self.lines.get_mut(&id.main)?;
+            let Some(number) = line.advance() else { break };
+            let next = LockId { main: Arc::clone(&id.main), number };
+            let Some((resident, timers)) = self.visit(&next) else { continue };
+            resident.standing = LineStanding::Asks;
+            heard.into_iter().for_each(|heard| resident.machine.hear(heard, now));
+            resident.machine.come_forward(now);
+            due = timers.settle(&next, resident).into_iter().chain(due).min();
+        }
+        if self.lines.get(&id.main).is_some_and(WaitingLine::is_empty) {
             self.lines.remove(&id.main);
         }
-        let id = LockId { main: Arc::clone(&id.main), number: forward? };
-        let (resident, timers) = self.visit(&id)?;
-        resident.spot = Some(Spot::Front);
-        resident.machine.come_forward(now);
-        timers.settle(&id, resident)
+        due
     }
 
     /// Removes a machine that is not needed any more.
@@ -274,10 +303,8 @@ pub(crate) struct Resident {
     pub(super) timer: Moment,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
-    /// Its place in the server's queue, if it has one.
-    pub(super) place: Option<QueuePlace>,
-    /// Where it stands among the machines of this process that are in that queue.
-    pub(super) spot: Option<Spot>,
+    /// Where it stands in the line of its key.
+    standing: LineStanding,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
@@ -291,8 +318,7 @@ impl Resident {
             machine: Machine::new(),
             timer: Moment::NEVER,
             indexed: None,
-            place: None,
-            spot: None,
+            standing: LineStanding::Outside,
             idle_entry: None,
             asked: 0,
         }
@@ -308,71 +334,48 @@ impl Resident {
         }
     }
 
-    /// Where it stands among the machines of this process for the same key.
-    pub(super) fn rank(&self, id: &LockId) -> Rank {
-        match self.spot {
-            _ if !id.has_own_machine() => Rank::Alone,
-            Some(Spot::Behind(_)) => Rank::Behind,
-            Some(Spot::Front) | None => Rank::Front,
-        }
-    }
-
-    /// Whether it has another place in the server's queue than what was noted, or none any more.
+    /// Whether it stands elsewhere in its line than what was noted.
     pub(super) fn changes_line(&self) -> bool {
-        self.machine.place() != self.place
+        self.machine.standing() != self.standing
     }
 }
 
-/// So many waiters look often: more than a release lets in at once, so that whoever is let in next is
-/// among them even if the message is lost. Few in tests, so that some waiters are behind.
-const FRONT: usize = if cfg!(test) { 2 } else { 32 };
+/// So many calls of a process ask the server for a lock that several can hold: more than a release lets in
+/// at once. Few in tests, so that some are held back.
+const MOST_ASK: usize = if cfg!(test) { 2 } else { 32 };
 
-/// Where a waiter stands among those of its process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spot {
-    Front,
-    /// The others are let in before it. It joined as the one with this number.
-    Behind(u64),
-}
-
-/// The waiters of this process for a lock, by the numbers of their machines. Each of them is in the
-/// server's queue.
-///
-/// The numbers of machines say who asked first. Where that was refused at first, each queued when it
-/// tried again, so the order of the queue is that in which the answers said so.
+/// The calls of this process that wait for a lock that several can hold, by the numbers of their machines,
+/// which are in the order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct WaitingLine {
-    front: BTreeSet<u64>,
-    /// In the order in which they joined.
-    behind: BTreeMap<u64, u64>,
-    /// How many have joined behind.
-    joined: u64,
+struct WaitingLine {
+    asking: BTreeSet<u64>,
+    held_back: BTreeSet<u64>,
 }
 
 impl WaitingLine {
-    pub(super) fn is_empty(&self) -> bool {
-        self.front.is_empty() && self.behind.is_empty()
+    fn is_full(&self) -> bool {
+        self.asking.len() + self.held_back.len() >= MOST_ASK
     }
 
-    pub(super) fn join(&mut self, number: u64) -> Spot {
-        if self.front.len() < FRONT {
-            self.front.insert(number);
-            return Spot::Front;
-        }
-        self.joined += 1;
-        self.behind.insert(self.joined, number);
-        Spot::Behind(self.joined)
+    fn is_empty(&self) -> bool {
+        self.asking.is_empty() && self.held_back.is_empty()
     }
 
-    /// Takes out a waiter. Returns the one that comes to the front for it.
-    pub(super) fn leave(&mut self, number: u64, spot: Spot) -> Option<u64> {
-        if let Spot::Behind(joined) = spot {
-            self.behind.remove(&joined);
-            return None;
-        }
-        self.front.remove(&number);
-        let (_, next) = self.behind.pop_first()?;
-        self.front.insert(next);
+    fn stand(&mut self, number: u64, standing: LineStanding) {
+        self.asking.remove(&number);
+        self.held_back.remove(&number);
+        match standing {
+            LineStanding::Outside => false,
+            LineStanding::Asks => self.asking.insert(number),
+            LineStanding::HeldBack => self.held_back.insert(number),
+        };
+    }
+
+    /// Lets the next one ask, if there is room.
+    fn advance(&mut self) -> Option<u64> {
+        let has_room = self.asking.len() < MOST_ASK;
+        let next = has_room.then(|| self.held_back.pop_first()).flatten()?;
+        self.asking.insert(next);
         Some(next)
     }
 }
@@ -402,33 +405,5 @@ mod tests {
             shard.get_or_create(&LockId { main: main.into(), number });
         }
         assert_eq!(shard.of_key("a").count(), 3);
-    }
-}
-
-#[cfg(test)]
-mod waiting_line_tests {
-    use super::Spot::{Behind, Front};
-    use super::*;
-
-    #[test]
-    fn the_first_of_those_behind_comes_to_the_front_when_one_of_these_leaves() {
-        let mut line = WaitingLine::default();
-        assert_eq!([1, 2].map(|number| line.join(number)), [Front; 2]);
-        assert_eq!([3, 4, 5].map(|number| line.join(number)), [Behind(1), Behind(2), Behind(3)]);
-        assert_eq!(line.leave(3, Behind(1)), None, "it was behind itself");
-        assert_eq!([1, 4, 2].map(|number| line.leave(number, Front)), [Some(4), Some(5), None]);
-        assert_eq!(line.join(6), Front);
-        assert_eq!([5, 6].map(|number| line.leave(number, Front)), [None; 2]);
-        assert!(line.front.is_empty() && line.behind.is_empty());
-    }
-
-    #[test]
-    fn whoever_has_queued_later_comes_later_though_it_asked_before() {
-        let mut line = WaitingLine::default();
-        assert_eq!([7, 9].map(|number| line.join(number)), [Front; 2]);
-        assert_eq!([8, 1, 2].map(|number| line.join(number)), [Behind(1), Behind(2), Behind(3)]);
-        assert_eq!(line.leave(1, Behind(2)), None);
-        assert_eq!(line.join(1), Behind(4), "it has queued again");
-        assert_eq!([9, 7, 8].map(|number| line.leave(number, Front)), [8, 2, 1].map(Some));
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::attempt::Lease;
 use super::question::{About, Open};
-use super::timing::{
-    ASK, ASK_WAIT, HandOverRequest, HintThrottle, QueuePlace, QueuePlaces, look_at, look_from_front,
-};
+use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{
     Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
     unanswered,
@@ -33,9 +31,7 @@ pub(super) struct Contending {
     demand: Arc<Demand>,
     /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
-    /// By the last answer that said something of that.
-    place: QueuePlaces,
-    /// When to ask again, if no question is open at that time.
+    /// When to ask again, if no question is open at that time; never while it is held back.
     pub(super) look: Moment,
     /// Whether a hint came while a question was open, so that another one follows.
     hinted: bool,
@@ -59,7 +55,7 @@ pub(super) struct Contending {
 }
 
 /// What the last answer said.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum LastAnswer {
     Nothing,
     Busy(Blocker),
@@ -72,7 +68,6 @@ impl Contending {
             attempt,
             demand: Arc::clone(demand),
             may_be_queued: false,
-            place: QueuePlaces::default(),
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -119,10 +114,10 @@ impl Contending {
         self.may_be_queued.then(|| self.attempt.wire())
     }
 
-    /// Whether it is in the queue and no message has named it since.
-    fn stays(&self) -> bool {
-        let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
-        is_queued && !self.was_notified
+    /// Whether it waits in this process, and nothing was asked for it, because many others of the process
+    /// wait at the server.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.look == Moment::NEVER
     }
 
     /// Whether the answer of a holder that may be idle is awaited.
@@ -159,14 +154,6 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
-    /// Its place in the server's queue, as far as is known.
-    pub(crate) fn place(&self) -> Option<QueuePlace> {
-        match &self.stage {
-            Stage::Contending(contending) => contending.place.present(),
-            _ => None,
-        }
-    }
-
     /// Begins to contend for the first waiter, with a fresh token.
     pub(super) fn start(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Some(first) = self.waiters.first() else {
@@ -179,8 +166,15 @@ impl<W> Machine<W> {
                 .with_margin(demand.terms.margin),
             None => env.attempt(&demand),
         };
-        self.stage = Stage::Contending(Contending::new(attempt, &demand, env.now));
+        let mut contending = Contending::new(attempt, &demand, env.now);
         self.waited_for = false;
+        if demand.waits_in_line() && env.line.holds_back(&demand) {
+            // That it has to wait is told at once, so its first refusal is no news.
+            (contending.look, contending.looks) = (Moment::NEVER, 1);
+            self.stage = Stage::Contending(contending);
+            return;
+        }
+        self.stage = Stage::Contending(contending);
         self.ask_again(env, out);
     }
 
@@ -245,7 +239,6 @@ impl<W> Machine<W> {
             let fences = if demand.terms.fenced { FENCES } else { 0 };
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
-            let stays = contending.stays();
             let terms = Acquire {
                 token,
                 ttl,
@@ -255,7 +248,6 @@ impl<W> Machine<W> {
                 once: demand.terms.once.is_some(),
                 repair_orphan: demand.terms.repair_orphan,
                 ask,
-                stays,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
@@ -271,6 +263,7 @@ impl<W> Machine<W> {
             contending.may_be_queued |= queue.is_some() || ask.is_some();
         }
         contending.demand = Arc::clone(&demand);
+        contending.look = contending.look.min(env.now);
         (contending.hinted, contending.was_notified) = (false, false);
         self.send(&demand, about, verb, env, out);
     }
@@ -342,20 +335,13 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Few waiters of this process are to be let in before this one, from now on.
-    pub(crate) fn come_forward(&mut self, now: Moment) {
-        if let Stage::Contending(contending) = &mut self.stage
-            && !planted!(StaysBehind)
-        {
-            contending.look = contending.look.min(look_from_front(now));
-        }
-    }
-
     /// Asks now, or as soon as the open question has its outcome.
     pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if self.open.is_some() {
             contending.hinted = true;
+        } else if contending.is_held_back() {
+            // Those before it look.
         } else if contending.follows_hint(env.now) {
             self.ask_again(env, out);
         }
@@ -452,7 +438,6 @@ impl<W> Machine<W> {
         }
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
-        contending.place.note(&blocker);
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;

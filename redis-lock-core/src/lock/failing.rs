@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::contend::{Contending, LastAnswer};
 use super::question::{About, Open};
 use super::timing::retry_at;
-use super::{Effects, Env, Later, Machine, Rank, Reap, Stage, Waiter};
+use super::{Effects, Env, Later, LineStanding, Machine, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
@@ -147,7 +147,11 @@ impl<W> Machine<W> {
             waiting += machine.waiters.waiting();
             match &machine.stage {
                 Stage::Held(_) => is_held = true,
-                Stage::Contending(contending) if contending.is_first() => asking += 1,
+                Stage::Contending(contending)
+                    if contending.is_first() && !contending.is_held_back() =>
+                {
+                    asking += 1;
+                }
                 _ => {}
             }
         }
@@ -187,8 +191,10 @@ impl<W> Machine<W> {
 
     /// Whether callers that came before, or a holder of this process, have to be waited for.
     pub(crate) fn is_behind(&self, id: u64) -> bool {
-        let has_holder = matches!(self.stage, Stage::Held(_));
-        has_holder || self.waiters.first().is_some_and(|first| first.id != id)
+        let is_held = matches!(self.stage, Stage::Held(_));
+        is_held
+            || self.standing() == LineStanding::HeldBack
+            || self.waiters.first().is_some_and(|first| first.id != id)
     }
 
     /// Ends everything: waiters are refused, and the present hold is lost.
@@ -263,8 +269,8 @@ impl<W> Machine<W> {
         self.warned = env.now;
         let Some(first) = self.waiters.first() else { return };
         // That a server fails is told of by itself.
-        if let (error @ LockError::Busy { .. }, Rank::Alone | Rank::Front) =
-            (self.refusal(first, env.now), env.rank)
+        if let error @ LockError::Busy { .. } = self.refusal(first, env.now)
+            && self.standing() != LineStanding::HeldBack
         {
             out.later.push(Later::LongWait(Arc::clone(&first.demand), Box::new(error)));
         }

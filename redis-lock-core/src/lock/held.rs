@@ -88,10 +88,8 @@ impl Held {
             value: Some(self.hold.token.wire().to_string()),
             ttl: self.lease.ttl.map(|_| self.lease.end.since(now).saturating_add(margin)),
             queued: false,
-            came_last: false,
             repaired: false,
             asked: false,
-            is_far: false,
         }
     }
 

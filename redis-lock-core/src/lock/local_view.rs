@@ -61,6 +61,7 @@ impl<W> Machine<W> {
         let mut view = LocalView { held: None, queued: None, waiters: Vec::new(), kept: None };
         match &self.stage {
             Stage::Held(held) => view.held = Some((held.hold().token.clone(), held.hold().fence)),
+            Stage::Contending(contending) if contending.is_held_back() => {}
             Stage::Contending(contending) => view.queued = Some(contending.attempt.token().clone()),
             Stage::Kept(kept) => view.kept = Some((kept.token().clone(), at(kept.since()))),
             Stage::Idle => {}

@@ -35,6 +35,7 @@ mod held;
 pub(crate) mod hold;
 mod hold_life;
 mod kept;
+mod line;
 mod local_view;
 mod question;
 mod reap;
@@ -46,12 +47,12 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
+pub(crate) use line::{Heard, LineStanding, LineView};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::Confirm;
 pub(crate) use question::{Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
-pub(crate) use timing::{QueuePlace, Rank};
 pub(crate) use waiters::{Waiter, Waiters};
 
 use std::sync::Arc;
@@ -84,7 +85,8 @@ pub(crate) struct Env<'a> {
     pub(crate) spread: u8,
     /// Whether the leases of the key may linger.
     pub(crate) lingers: bool,
-    pub(crate) rank: Rank,
+    /// What a call finds that comes now.
+    pub(crate) line: LineView,
     /// How many other calls wait for the key in all its machines; zero unless the call that joins, or that the
     /// server refuses, has a limit for that.
     pub(crate) waiting: usize,
@@ -295,9 +297,9 @@ impl<W> Machine<W> {
         let stage = match &self.stage {
             Stage::Idle => Moment::NEVER,
             Stage::Contending(contending) => {
-                let is_in_trouble = contending.is_in_trouble(is_open);
+                let may_fail = contending.is_in_trouble(is_open) || contending.is_held_back();
                 let outage = || self.waiters.outage_due(contending.useful);
-                let outage = if is_in_trouble { outage() } else { Moment::NEVER };
+                let outage = if may_fail { outage() } else { Moment::NEVER };
                 if is_open { outage } else { outage.min(contending.look) }
             }
             Stage::Held(held) => held.due(self.open.as_ref()),

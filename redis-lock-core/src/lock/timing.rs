@@ -18,19 +18,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 const _: () = assert!(LOOK_INTERVAL.as_nanos() <= CLAIM.as_nanos());
 
-/// Looks of waiters that have machines of their own are moved to a grid of 2^26 nanoseconds, some 67 ms,
-/// so that several are taken together. Also those of the first, since only a look that is taken together
-/// with others tells a waiter that it is far behind.
-const LOOK_GRID: u32 = 26;
-
-/// The longest time between two looks of a waiter while many of its own process have to be let in
-/// before it: it only has to keep its place. When it is among the first of them, it looks as often as
-/// the others.
-const LOOK_FROM_BEHIND: Duration = Duration::from_secs(3);
-
-/// Their grid is coarser, some 134 ms, since there may be thousands of them.
-const GRID_BEHIND: u32 = 27;
-
 /// The longest time between two looks when the holder is another program, which sends no message
 /// when it releases.
 const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
@@ -111,14 +98,9 @@ impl Turn {
 pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread = u32::from(env.spread);
     let hears = blocker.queued && env.hints;
-    if hears && blocker.is_far && env.rank == Rank::Behind {
-        let wait = LOOK_FROM_BEHIND * 7 / 8 + LOOK_FROM_BEHIND * spread / 2_048;
-        return env.now.after(wait).at_or_before(GRID_BEHIND, env.phase());
-    }
-    // At the end of the holder's lease those near the front of the queue look at once. The others may
-    // be many, so they come further apart.
-    let is_near = blocker.queued && !blocker.is_far;
-    let spread_out = Duration::from_micros(if is_near { 2 } else { 40 }) * spread;
+    // At the end of the holder's lease those in the queue look at once. The others may be many, so they
+    // come further apart.
+    let spread_out = Duration::from_micros(if blocker.queued { 2 } else { 40 }) * spread;
     let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
     let at_end = |ttl: Duration| (ttl + Duration::from_millis(1) + spread_out).max(least);
     let of_us =
@@ -127,15 +109,12 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let wait = match (hears, ours) {
         // No message will come, so look at growing intervals, from 20 ms to half a second.
         (false, _) => spread_over(Duration::from_millis(20) * (1 << looks.min(5)), spread),
-        (true, false) if !blocker.is_far => spread_over(LOOK_AT_FOREIGNER, spread),
-        (true, _) => LOOK_INTERVAL * 3 / 4 + LOOK_INTERVAL * spread / 1_024,
+        (true, false) => spread_over(LOOK_AT_FOREIGNER, spread),
+        (true, true) => LOOK_INTERVAL * 3 / 4 + LOOK_INTERVAL * spread / 1_024,
     };
     match blocker.ttl.map(at_end) {
         // The waiters ahead may be gone as well when the holder's lease ends.
         Some(end) if end < wait => env.now.after(end),
-        _ if hears && env.rank != Rank::Alone => {
-            env.now.after(wait).at_or_before(LOOK_GRID, env.phase())
-        }
         _ => env.now.after(wait),
     }
 }
@@ -143,12 +122,6 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 /// Three quarters to five quarters of the interval.
 fn spread_over(interval: Duration, spread: u32) -> Duration {
     interval * 3 / 4 + interval * spread / 512
-}
-
-/// When a waiter looks at the latest that has come among the first of its process. A message that was
-/// lost just before does not cost it its turn, because a claim lasts longer.
-pub(super) fn look_from_front(now: Moment) -> Moment {
-    now.after(LOOK_INTERVAL * 3 / 4)
 }
 
 /// When to ask again after this many consecutive failures.
@@ -179,41 +152,4 @@ pub(super) enum HandOverRequest {
     },
     /// That look has found that the lock is in use.
     Refused,
-}
-
-/// Where a machine stands among those of its process that wait for the same lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rank {
-    /// All tasks of the process share it, as with a mutex.
-    Alone,
-    /// Among the first.
-    Front,
-    /// Many others are let in before it.
-    Behind,
-}
-
-/// A place, by the number of places that the token has had. One that was taken out of the queue, and
-/// queues again, is behind those that it was ahead of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct QueuePlace(u32);
-
-/// What the answers have said of a token's place.
-#[derive(Debug, Default)]
-pub(super) struct QueuePlaces {
-    had: u32,
-    present: Option<QueuePlace>,
-}
-
-impl QueuePlaces {
-    pub(super) fn note(&mut self, blocker: &Blocker) {
-        let came_last = blocker.came_last && !planted!(PlaceNotNew);
-        if blocker.queued && (came_last || self.present.is_none()) {
-            self.had += 1;
-        }
-        self.present = blocker.queued.then_some(QueuePlace(self.had));
-    }
-
-    pub(super) fn present(&self) -> Option<QueuePlace> {
-        self.present
-    }
 }

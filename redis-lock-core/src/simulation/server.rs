@@ -149,27 +149,13 @@ impl SimulatedServer {
         let clock = START.saturating_add(now).saturating_add_signed(self.jumped);
         let clock = Moment::from_nanos(clock);
         let was_marked = self.state.is_waited_for(command.names.main(), clock);
-        let mut answer = self.state.answer(command, manager, clock, &mut tell);
-        self.look_together(command, &mut answer);
+        let answer = self.state.answer(command, manager, clock, &mut tell);
         for names in command.names.all() {
             self.look_back(names.main(), now, Some(&command.verb));
         }
         self.hint(node, command, &answer, was_marked, messages);
         self.follow(node, command, &answer, now, messages);
         (answer, false)
-    }
-
-    /// Waiters that look together learn whether others are ahead of them in the queue.
-    fn look_together(&self, command: &Command, answer: &mut Result<Answer, Fault>) {
-        let (Verb::Acquire(terms), Ok(Answer::Busy(blocker))) = (&command.verb, answer) else {
-            return;
-        };
-        if !terms.stays || !blocker.queued || command.kind.traits().mode.is_none() {
-            return;
-        }
-        let entry = self.state.entries.get(command.names.main());
-        let first = entry.and_then(|entry| entry.queue.front());
-        blocker.is_far = first.is_some_and(|first| first.token != terms.token);
     }
 
     /// The answer of a server in trouble.

@@ -132,9 +132,6 @@ pub(crate) struct Acquire {
     /// When the holder may be idle, ask it to hand over, and queue for this long. Only for a mutex,
     /// and only when `queue` is `None`.
     pub(crate) ask: Option<Duration>,
-    /// Whether this only renews a place in the queue: the token was queued before, and no message
-    /// has granted it the lock since. Such looks can be bundled with those of other waiters.
-    pub(crate) stays: bool,
 }
 
 impl Acquire {
@@ -150,7 +147,6 @@ impl Acquire {
             once: false,
             repair_orphan: None,
             ask: None,
-            stays: false,
         }
     }
 }
@@ -236,28 +232,16 @@ pub(crate) struct Blocker {
     pub(crate) ttl: Option<Duration>,
     /// Whether our token is in the queue now, so that a message will follow.
     pub(crate) queued: bool,
-    /// Whether it came into the queue by this question, so that all others there are ahead of it.
-    pub(crate) came_last: bool,
     /// Whether this acquisition gave a ttl to a value that had none.
     pub(crate) repaired: bool,
     /// Whether the holder, which may be idle, was asked to hand over.
     pub(crate) asked: bool,
-    /// Whether many waiters are ahead in the queue, so that the next look can be late.
-    pub(crate) is_far: bool,
 }
 
 impl Blocker {
     /// A holder of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
-        Self {
-            value: None,
-            ttl: None,
-            queued: false,
-            came_last: false,
-            repaired: false,
-            asked: false,
-            is_far: false,
-        }
+        Self { value: None, ttl: None, queued: false, repaired: false, asked: false }
     }
 
     /// The holder as it is shown to users.

@@ -7,6 +7,7 @@ mod events;
 mod holding;
 mod kept;
 mod kept_faults;
+mod line;
 mod long_waits;
 mod margin;
 mod once;
@@ -41,7 +42,7 @@ pub(crate) struct Bench {
     numbers: AtomicU64,
     hints: bool,
     lingers: bool,
-    rank: Rank,
+    line: LineView,
     listening: bool,
     spread: u8,
 }
@@ -69,7 +70,7 @@ impl Bench {
             numbers: AtomicU64::new(1),
             hints: true,
             lingers: true,
-            rank: Rank::Alone,
+            line: LineView::HasRoom,
             listening: false,
             spread: 0,
         }
@@ -88,7 +89,7 @@ impl Bench {
             now: Moment::at_millis(self.now),
             hints: self.hints,
             lingers: self.lingers,
-            rank: self.rank,
+            line: self.line,
             waiting: 0,
             manager: &self.manager,
             spread: self.spread,

@@ -18,15 +18,10 @@ impl Bench {
 /// The pauses between so many looks that all find the same holder, with the smallest and the
 /// largest spread, in microseconds.
 fn pauses(blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
-    pauses_of(Rank::Alone, blocker, hints, looks)
-}
-
-/// The same of a machine that stands there among those of its process.
-fn pauses_of(rank: Rank, blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
     let busy = || Outcome::Answered(Answer::Busy(blocker.clone()));
     [0, 255].map(|spread| {
         let mut bench = Bench::new();
-        (bench.spread, bench.hints, bench.rank) = (spread, hints, rank);
+        (bench.spread, bench.hints) = (spread, hints);
         bench.contend(1, demand("k"), busy());
         let mut pauses = vec![bench.pause().as_micros()];
         while pauses.len() < looks {
@@ -77,56 +72,6 @@ fn a_waiter_that_no_message_reaches_looks_at_growing_intervals() {
     assert_eq!(pauses(&holder(None), false, 7), [growing, spread]);
     let not_queued = Blocker { queued: false, ..holder(None) };
     assert_eq!(pauses(&not_queued, true, 7), [growing, spread]);
-}
-
-/// The point that the first look is moved to when so many microseconds remain: they are 67.1 ms apart.
-fn point(micros: u64) -> u128 {
-    let begun = Bench::new().now * 1_000 + 2 * RTT * 1_000;
-    let look = Moment::from_nanos((begun + micros) * 1_000).as_nanos() >> 26 << 26;
-    u128::from(look / 1_000 - begun)
-}
-
-#[test]
-fn waiters_with_machines_of_their_own_look_together_and_at_the_end_of_a_lease() {
-    let crowd = |blocker: &Blocker, looks| pauses_of(Rank::Front, blocker, true, looks);
-    let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
-    for ttl in [None, Some(20_000)] {
-        let about = |longest| [[point(750_000)], [point(longest)]];
-        assert_eq!(crowd(&far(ttl), 1), about(999_023), "{ttl:?}");
-        assert_eq!(crowd(&holder(ttl), 1), about(999_023), "{ttl:?}");
-    }
-    assert_eq!(crowd(&far(Some(1_000)), 1)[1], [point(999_023)]);
-    for blocker in [far(Some(600)), far(Some(748))] {
-        assert_eq!(crowd(&blocker, 1)[0], [blocker.ttl.unwrap().as_micros() + 1_000]);
-    }
-    assert_eq!(crowd(&far(Some(600)), 1)[1], [611_200]);
-    assert_eq!(crowd(&far(Some(749)), 1)[0], [point(750_000)]);
-    assert_eq!(crowd(&far(Some(50)), 4)[0], [51_000, 51_000, 350_000, 350_000]);
-    // Without messages it looks as any other.
-    assert_eq!(pauses_of(Rank::Front, &far(None), false, 2)[0], [15_000, 30_000]);
-}
-
-#[test]
-fn a_waiter_behind_many_of_its_process_only_keeps_its_place_until_it_comes_forward() {
-    let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
-    let queued = |hints, blocker: &Blocker| {
-        let mut bench = Bench::new();
-        (bench.rank, bench.hints) = (Rank::Behind, hints);
-        bench.contend(1, demand("k"), Outcome::Answered(Answer::Busy(blocker.clone())));
-        bench
-    };
-    for ttl in [None, Some(50)] {
-        let mut bench = queued(true, &far(ttl));
-        let pause = bench.pause().as_millis();
-        assert!((2_490..=2_625).contains(&pause), "{ttl:?}: {pause}");
-        let now = bench.moment();
-        bench.machine.come_forward(now);
-        assert_eq!(bench.pause(), millis(750), "{ttl:?}");
-        bench.machine.come_forward(now.after(secs(1)));
-        assert_eq!(bench.pause(), millis(750), "a look is never put off");
-    }
-    assert_eq!(queued(true, &holder(None)).pause().as_micros(), point(750_000), "it is near");
-    assert_eq!(queued(false, &far(None)).pause(), millis(15), "no message reaches it");
 }
 
 /// The pauses after so many failures in a row, in microseconds.
@@ -181,27 +126,4 @@ fn a_slot_that_is_moving_is_asked_for_often_at_first() {
         let at = [1, 15, 16, 31, 32, 47, 48, 64, 80].map(|failure| pauses[failure - 1]);
         assert_eq!(at, [quick, quick, twice, twice, four, four, eight, eight, eight]);
     }
-}
-
-#[test]
-fn a_waiter_that_queues_once_more_has_another_place() {
-    let mut bench = Bench::new();
-    let queued = |came_last| {
-        let Outcome::Answered(Answer::Busy(blocker)) = busy_with(None) else { unreachable!() };
-        Outcome::Answered(Answer::Busy(Blocker { came_last, ..blocker }))
-    };
-    assert_eq!(bench.machine.place(), None);
-    bench.contend(1, demand("k"), queued(true));
-    let first = bench.machine.place();
-    assert!(first.is_some());
-    for (came_last, keeps) in [(false, true), (true, false)] {
-        bench.tick(10_000);
-        let again = bench.asked();
-        bench.answer(&again, queued(came_last));
-        assert_eq!(bench.machine.place() == first, keeps);
-    }
-    bench.tick(10_000);
-    let again = bench.asked();
-    bench.answer(&again, busy_unknown());
-    assert_eq!(bench.machine.place(), None);
 }

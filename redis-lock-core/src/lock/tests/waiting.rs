@@ -275,33 +275,6 @@ fn an_answer_from_before_a_caller_came_does_not_say_that_it_is_busy() {
     assert!(id == 2 && matches!(error, LockError::Backend { .. }), "{error:?}");
 }
 
-/// Whether the question says that its token is in the queue, as far as is known.
-fn stays(question: &Question) -> bool {
-    matches!(&question.command.verb, Verb::Acquire(terms) if terms.stays)
-}
-
-#[test]
-fn a_place_in_the_queue_is_relied_on_until_a_message_names_the_token() {
-    let mut bench = Bench::new();
-    bench.ask(1, demand("k"));
-    let take = bench.asked();
-    bench.answer(&take, busy_unknown());
-    let first = bench.asked();
-    assert!(!stays(&first), "no answer said so yet");
-    bench.answer(&first, busy_with(Some(secs(20))));
-    bench.tick(1_000);
-    let second = bench.asked();
-    assert!(stays(&second));
-    bench.answer(&second, busy_with(Some(secs(20))));
-    bench.tick(100);
-    bench.hinted(second.command.verb.token().unwrap());
-    let hinted = bench.asked();
-    assert!(!stays(&hinted), "it may have been granted the lock and have lost it");
-    bench.answer(&hinted, busy_unknown());
-    bench.tick(1_000);
-    assert!(!stays(&bench.asked()), "it is not in the queue");
-}
-
 #[test]
 fn a_hint_right_after_another_is_followed_soon() {
     for (lease, looks_after) in [(secs(20), 10), (millis(4), 5)] {

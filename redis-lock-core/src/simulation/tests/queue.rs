@@ -28,7 +28,7 @@ fn gives_way(patience: u64) -> HistoryPlan {
 }
 
 #[test]
-fn a_waiter_before_whom_others_give_up_looks_as_often_as_they_did() {
+fn a_waiter_before_whom_others_give_up_comes_forward() {
     let patience = || (30..60).step_by(3).map(|tenth| tenth * 100 * MILLI);
     for time in patience() {
         assert_eq!(run(&gives_way(time), false).violation, None, "given up after {time} ns");
@@ -37,51 +37,7 @@ fn a_waiter_before_whom_others_give_up_looks_as_often_as_they_did() {
     let violations: Vec<_> =
         patience().filter_map(|time| run(&gives_way(time), false).violation).collect();
     planted::plant(None);
-    let is_it = |what: &String| what.ends_with("is the first in the queue, and does not look");
-    assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
-}
-
-/// Five of a process wait for a permit, and one of another between the fourth and the fifth. Then no
-/// message reaches the process for a while, so that the other one passes by four of its waiters; later it
-/// gives up.
-fn is_passed_by(deaf_from: u64) -> HistoryPlan {
-    let connects = holds(0, 60 * SECOND, 0);
-    let holder =
-        PlannedCall { process: 1, after: SECOND / 2, ..holds(0, 60 * SECOND, 40 * SECOND) };
-    let waits = |task: usize| PlannedCall {
-        task,
-        after: SECOND + task as u64 * 20 * MILLI,
-        ..holds(0, 60 * SECOND, 0)
-    };
-    let other = PlannedCall {
-        process: 1,
-        after: SECOND + 90 * MILLI,
-        patience: Some(20 * SECOND),
-        ..waits(1)
-    };
-    let deafen = PlannedTrouble::Deafen { process: 0, lasts: SECOND };
-    HistoryPlan {
-        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }; 2],
-        keys: vec![Sort::Permit(1)],
-        planned_calls: [connects, holder, other].into_iter().chain((1..=5).map(waits)).collect(),
-        troubles: vec![(deaf_from, deafen)],
-        path: calm(MILLI),
-        calm_at: 8 * SECOND,
-        ..HistoryPlan::of(1)
-    }
-}
-
-#[test]
-fn a_waiter_looks_as_one_of_the_first_when_those_before_it_have_queued_again() {
-    let times = || (30..60).step_by(2).map(|tenth| tenth * 100 * MILLI);
-    for time in times() {
-        assert_eq!(run(&is_passed_by(time), false).violation, None, "deaf from {time} ns on");
-    }
-    planted::plant(Some(PlantedFault::PlaceNotNew));
-    let violations: Vec<_> =
-        times().filter_map(|time| run(&is_passed_by(time), false).violation).collect();
-    planted::plant(None);
-    let is_it = |what: &String| what.ends_with("is the first in the queue, and does not look");
+    let is_it = |what: &String| what.ends_with("waits for what nobody has");
     assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
 }
 

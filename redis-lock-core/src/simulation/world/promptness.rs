@@ -23,10 +23,6 @@ const UNHINTED: u64 = 830 * MILLI;
 /// How long the first in a queue waits between two looks, beside what the path takes.
 const FIRST: u64 = 1_020 * MILLI;
 
-/// The same where a server has lost a queue. Its waiters come back in the order of their looks, and those
-/// of a process that were behind may be the first by now.
-const FIRST_OF_NEW_QUEUE: u64 = 1_800 * MILLI;
-
 /// A lease that outlasts some looks.
 const LONG_LEASE: u64 = 5_000 * MILLI;
 
@@ -112,10 +108,9 @@ impl World {
                 self.violated(what);
             }
         }
-        let first = if self.server.has_forgotten { FIRST_OF_NEW_QUEUE } else { FIRST };
         for (token, since) in self.promptness.first.values() {
             let asked = self.promptness.asked.get(token).copied().unwrap_or(0);
-            if self.is_late(token, asked.max(*since).max(calm) + first + path) {
+            if self.is_late(token, asked.max(*since).max(calm) + FIRST + path) {
                 self.violated(format!("{token} is the first in the queue, and does not look"));
             }
         }

@@ -132,13 +132,13 @@ impl State {
         }
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            match (&mut blocker, queue) {
+            match (&blocker, queue) {
                 (None, _) => {
                     entry.leave(token);
                     entry.put(token, ONE, end(now, *ttl));
                 }
-                (Some((busy, blocker)), Some(place)) if at == *busy => {
-                    blocker.came_last = entry.enqueue(token, ONE, now.after(*place), manager);
+                (Some((busy, _)), Some(place)) if at == *busy => {
+                    entry.enqueue(token, ONE, now.after(*place), manager);
                     entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {

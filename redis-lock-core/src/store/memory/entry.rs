@@ -169,21 +169,15 @@ impl Entry {
         kind: Kind,
         until: Moment,
         manager: &Arc<str>,
-    ) -> bool {
+    ) {
         self.queue_end.take_if(|_| self.queue.is_empty());
         // A waiter that asks again a little too late still finds its place.
         self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
         let waiter =
             StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
-            Some(place) => {
-                *place = waiter;
-                false
-            }
-            None => {
-                self.queue.push_back(waiter);
-                true
-            }
+            Some(place) => *place = waiter,
+            None => self.queue.push_back(waiter),
         }
     }
 
@@ -250,10 +244,8 @@ impl Entry {
             value: Some(holder.token.to_string()),
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,
-            came_last: false,
             repaired: false,
             asked: false,
-            is_far: false,
         })
     }
 }

@@ -177,14 +177,15 @@ impl Entry {
                     self.leave(token);
                 }
                 let queued = queue.or(ask);
-                let came_last = queued
-                    .is_some_and(|place| self.enqueue(token, kind, now.after(place), manager));
+                if let Some(place) = queued {
+                    self.enqueue(token, kind, now.after(place), manager);
+                }
                 if queue.is_some() {
                     self.mark();
                 }
                 let asked = ask.is_some();
                 let blocker = self.blocker(kind, queued.is_some(), now);
-                return Ok(Answer::Busy(Blocker { came_last, asked, ..blocker }));
+                return Ok(Answer::Busy(Blocker { asked, ..blocker }));
             }
         }
         self.leave(token);

@@ -320,9 +320,7 @@ fn blocker(blockers: &[&Blocker]) -> Blocker {
         value: value.map(Into::into),
         ttl: ttl.filter(|ttl| *ttl != Duration::MAX),
         queued: blockers.iter().any(|it| it.queued),
-        came_last: blockers.iter().any(|it| it.came_last),
         repaired: blockers.iter().any(|it| it.repaired),
         asked: false,
-        is_far: blockers.iter().all(|it| it.is_far),
     }
 }

@@ -114,11 +114,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1)).and_then(left),
             value: string(items.get(2)),
-            queued: matches!(integer(items.get(3)), Some(1 | 2)),
-            came_last: integer(items.get(3)) == Some(2),
+            queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
-            is_far: false,
         })),
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Tombstone),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),

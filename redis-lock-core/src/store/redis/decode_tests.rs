@@ -133,13 +133,6 @@ fn an_acquisition_is_answered_with_the_lock_or_with_who_has_it() {
         let asking = acquire(Some(Duration::from_millis(200)));
         assert_eq!(answer(&asking, value()), Answer::Busy(Blocker { asked, ..blocker }));
     }
-    let came_last = busy(&Value::Int(2), &zero, &zero);
-    let place = |answer| match answer {
-        Answer::Busy(Blocker { queued, came_last, .. }) => (queued, came_last),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(place(answer(&acquire(None), came_last)), (true, true));
-    assert_eq!(place(answer(&acquire(None), busy(&one, &zero, &zero))), (true, false));
     let forever = answer(&acquire(None), array([zero, Value::Int(-1), text("theirs")]));
     assert!(matches!(forever, Answer::Busy(Blocker { ttl: None, .. })), "{forever:?}");
 }

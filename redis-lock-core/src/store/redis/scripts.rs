@@ -148,7 +148,6 @@ script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);
 
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
-script!(SHARED_STAY: "lua/shared_stay.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RELEASE: "lua/shared_release.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_FREE: "lua/shared_free.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RENEW: "lua/shared_renew.lua" with COMMON, QUEUE, SHARED);
@@ -164,8 +163,8 @@ script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// The scripts of the mutex, which are loaded at connect. The others are sent when they are first
 /// needed.
-pub(super) fn all() -> [&'static Lua; 5] {
-    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &RENEW_MANY]
+pub(super) fn all() -> [&'static Lua; 4] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RENEW]
 }
 
 #[cfg(test)]

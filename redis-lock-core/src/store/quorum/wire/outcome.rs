@@ -162,7 +162,6 @@ impl QuorumWire {
             once: false,
             repair_orphan: None,
             ask: None,
-            stays: false,
         };
         let command = Command { verb: Verb::Acquire(terms), ..renewal.clone() };
         if let Some(node) = self.nodes.get_mut(at).filter(|it| it.tokens.may_be_repaired(token)) {

@@ -63,7 +63,7 @@ pub(super) fn alike(
             let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)
                 || one.value.as_deref()
                     == other.value.as_deref().map(|value| value.trim_end_matches('+'));
-            close && named && one.queued == other.queued && one.came_last == other.came_last
+            close && named && one.queued == other.queued
         }
         (
             Ok(Answer::Renewed { longer: one, waited_for }),

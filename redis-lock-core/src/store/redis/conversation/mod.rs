@@ -15,6 +15,7 @@ mod single_key;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 
@@ -29,7 +30,7 @@ use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
-use bundle::{Bundle, Bundles, Denied, InFull};
+use bundle::Bundle;
 use single_key::Alone;
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
@@ -65,7 +66,7 @@ enum Expected {
     /// To an `ASKING`. Its reply means nothing; the command after it has a reply of its own.
     Asking,
     One(Asked),
-    Bundle(Bundle, InFull),
+    Bundle(Bundle),
 }
 
 /// All commands of one connection that have no outcome yet.
@@ -77,9 +78,11 @@ pub(super) struct Conversation {
     member: Option<Member>,
     /// What was sent, in the order of the replies.
     asked: VecDeque<Expected>,
-    /// Commands that are sent with the next other command, or with the next flush.
-    bundles: Bundles,
-    denied: Denied,
+    /// Renewals that are sent before the next other command, or with the next flush, by the time that they
+    /// ask for.
+    bundles: BTreeMap<Duration, Bundle>,
+    /// Whether the server has refused to execute several at once.
+    no_bundles: bool,
     splits: BTreeMap<u64, Split>,
     done: VecDeque<Pulled>,
     broken: Option<Fault>,
@@ -119,8 +122,8 @@ impl Conversation {
             channel,
             member,
             asked: VecDeque::new(),
-            bundles: Bundles::default(),
-            denied: Denied::default(),
+            bundles: BTreeMap::new(),
+            no_bundles: false,
             splits: BTreeMap::new(),
             done: VecDeque::new(),
             broken: None,
@@ -216,8 +219,8 @@ impl Conversation {
         let Asked { seq, command, group, step, asking } = match self.asked.pop_front() {
             Some(Expected::One(asked)) => asked,
             Some(Expected::Asking) => return,
-            Some(Expected::Bundle(bundle, in_full)) => {
-                return self.take_bundle_reply(bundle, in_full, value, wants, send);
+            Some(Expected::Bundle(bundle)) => {
+                return self.take_bundle_reply(bundle, &value, wants, send);
             }
             None => return self.lose_place("the server answered more commands than were sent"),
         };

@@ -1,7 +1,7 @@
 -- KEYS: lock queue waiters fence tombstone
 -- ARGV: token ttl place channel fair fences repair claim ask
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
---          in the queue, and 2 for one that it did not have before; {-2} has a tombstone;
+--          in the queue; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 place, fences = tonumber(place), tonumber(fences)
 asker = manager_of(token)

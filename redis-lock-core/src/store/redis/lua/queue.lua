@@ -32,8 +32,8 @@ local function ticket(queue)
   return string.format('%.0f', next_one)
 end
 
--- Puts a token at the end of the queue, or keeps its place for longer. Returns 2 or 1 for that; 0 when it
--- is not there. A full server refuses to note one more waiter, which then looks by itself.
+-- Puts a token at the end of the queue, or keeps its place for longer. Returns 1 when it is
+-- there, and else 0. A full server refuses to note one more waiter, which then looks by itself.
 local function enqueue(queue, waiters, token, place, channel, sort)
   if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return 0 end
   local known = redis.call('ZSCORE', queue, token)
@@ -46,7 +46,7 @@ local function enqueue(queue, waiters, token, place, channel, sort)
   for _, side in ipairs({queue, waiters}) do
     if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, decimal(place + 1000)) end
   end
-  return known and 1 or 2
+  return 1
 end
 
 local function leave(queue, waiters, token)

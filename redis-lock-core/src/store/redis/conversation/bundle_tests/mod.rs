@@ -1,6 +1,5 @@
 //! Renewals of many locks in one call, as a server answers them, and as one could.
 
-mod looks;
 mod random_rounds;
 
 use std::collections::BTreeMap;
