@@ -29,6 +29,8 @@ struct SimulateOptions {
     cluster: bool,
     /// Whether many holds are given away.
     adopted: bool,
+    /// Whether callers are tasks, of which some read the answers.
+    readers: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
     /// Whether to walk over all small histories, instead of playing random ones.
@@ -40,8 +42,9 @@ struct SimulateOptions {
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
 /// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
 /// are replaced, as sentinels say in some histories, and on replicas that are counted, with
-/// `--cluster`, on several nodes whose slots move and that leave and come back, or with `--adopted`,
-/// where many holds are given away. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
+/// `--cluster`, on several nodes whose slots move and that leave and come back, with `--adopted`,
+/// where many holds are given away, or with `--readers`, where callers are tasks of runtimes, and those that
+/// read the answers are blocked, dropped, or end with their runtime. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
 /// histories in which at most D messages are late, lost, executed twice, or the last of their process.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = read(arguments)?;
@@ -50,6 +53,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         (_, true, _) => REPLACED,
         (.., true) => CLUSTER,
         _ if options.adopted => ADOPTED,
+        _ if options.readers => READERS,
         _ => ORDINARY,
     };
     if let Some(seed) = options.seed {
@@ -83,6 +87,7 @@ const REPLACED: &str =
 const CLUSTER: &str = "simulation::tests::g9_g11_histories_on_several_nodes_keep_every_promise";
 const ADOPTED: &str =
     "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
+const READERS: &str = "simulation::tests::histories_in_which_tasks_read_keep_every_promise";
 const SMALL: &str = "simulation::tests::explorer::all_small_histories_keep_every_promise";
 const SMALL_PLANTED: &str =
     "simulation::tests::explorer::planted_faults_are_found_by_few_deviations";
@@ -122,6 +127,10 @@ fn read(arguments: &[String]) -> Result<SimulateOptions> {
         }
         if argument == "--cluster" {
             options.cluster = true;
+            continue;
+        }
+        if argument == "--readers" {
+            options.readers = true;
             continue;
         }
         if argument == "--adopted" {

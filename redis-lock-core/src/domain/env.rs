@@ -111,6 +111,7 @@ pub(crate) mod simulated {
     pub(crate) struct Env {
         pub(crate) now: u64,
         pub(crate) process: u32,
+        runtime: Option<u32>,
         state: u64,
     }
 
@@ -120,7 +121,7 @@ pub(crate) mod simulated {
 
     /// From now on this thread has an environment of its own, which begins at `now` with this seed.
     pub(crate) fn begin(now: u64, seed: u64) {
-        ENV.set(Some(Env { now, process: 1, state: seed | 1 }));
+        ENV.set(Some(Env { now, process: 1, runtime: None, state: seed | 1 }));
     }
 
     /// Whether this thread has an environment of its own.
@@ -139,6 +140,15 @@ pub(crate) mod simulated {
 
     pub(crate) fn set_process(process: u32) {
         change(|env| env.process = process);
+    }
+
+    /// From now on this thread belongs to this simulated runtime, or to none.
+    pub(crate) fn set_runtime(runtime: Option<u32>) {
+        change(|env| env.runtime = runtime);
+    }
+
+    pub(crate) fn runtime() -> Option<u32> {
+        ENV.get().and_then(|env| env.runtime)
     }
 
     pub(super) fn now() -> Option<u64> {

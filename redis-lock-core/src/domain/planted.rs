@@ -84,6 +84,14 @@ pub(crate) enum PlantedFault {
     MarkReleased,
     /// A complete of unknown outcome is repeated as a release.
     CompleteReleased,
+    /// A task that reads ends, and the engine does not get the role of the reader back.
+    RoleKept,
+    /// The engine is not woken when it gets the role back from a task that ends.
+    EngineNotWoken,
+    /// The engine does not take the role back from a task that does not read.
+    RoleNotTakenBack,
+    /// The task that reads is not woken for what other tasks have put on the queue.
+    ReaderNotWoken,
     /// A node of a quorum votes although it has just started.
     YoungVote,
     /// A node of a quorum votes although its clock runs fast.
@@ -103,7 +111,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -136,7 +144,17 @@ impl PlantedFault {
         Self::MarkReleased,
         Self::CompleteReleased,
         Self::NotRenewed,
+        Self::RoleKept,
+        Self::EngineNotWoken,
+        Self::RoleNotTakenBack,
+        Self::ReaderNotWoken,
     ];
+
+    /// Whether it shows only where tasks read.
+    pub(crate) fn is_of_readers(self) -> bool {
+        use PlantedFault::{EngineNotWoken, ReaderNotWoken, RoleKept, RoleNotTakenBack};
+        matches!(self, RoleKept | EngineNotWoken | RoleNotTakenBack | ReaderNotWoken)
+    }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name)

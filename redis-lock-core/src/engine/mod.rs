@@ -18,6 +18,7 @@ mod notices;
 mod outages;
 mod outcomes;
 pub(crate) mod path;
+mod place_watch;
 pub(crate) mod places;
 mod query;
 mod reader;
@@ -30,6 +31,7 @@ mod releasing;
 #[cfg(test)]
 mod rest_tests;
 mod run;
+mod runtime;
 mod sender;
 mod shutdown;
 pub(crate) mod table;

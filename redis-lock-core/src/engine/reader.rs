@@ -7,23 +7,20 @@
 //! or nobody drives a current-thread runtime.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use tokio::runtime;
-
 use super::core::{Core, Work};
-use super::path::{Path, RUNTIME_IS_TRIED, Reader};
+use super::path::{Path, Reader};
 use super::places::{Place, PlaceId};
+use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
-use crate::store::{Readiness, Watcher};
+use crate::store::Readiness;
 
 impl Core {
     /// Makes a task of the current runtime the reader.
     pub(super) fn open_reader(&self, place: PlaceId) {
-        let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
+        let (Some(core), Some(here)) = (self.shared(), CurrentRuntime::find()) else {
             return;
         };
         let Some(place) = self.places.get(place) else { return };
@@ -38,12 +35,12 @@ impl Core {
 struct Opening {
     core: Weak<Core>,
     place: Arc<Place>,
-    runtime: runtime::Id,
+    runtime: RuntimeId,
 }
 
 impl Opening {
     /// `None` when another task of the runtime is going to read.
-    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: runtime::Id) -> Option<Self> {
+    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: RuntimeId) -> Option<Self> {
         let is_first = place.path.traffic().begin_opening(runtime);
         is_first.then(|| Self { core: Arc::downgrade(core), place, runtime })
     }
@@ -51,7 +48,7 @@ impl Opening {
     /// Registers the socket with this runtime, and takes the role.
     fn open(&self) -> Option<(Box<dyn Readiness>, Role)> {
         let (epoch, watcher) = self.place.path.traffic().watcher()?;
-        let readiness = watched(&watcher)?;
+        let readiness = self.runtime.watch(&watcher)?;
         let core = self.core.upgrade()?;
         let role = Role::take(core, Arc::clone(&self.place), epoch, self.runtime)?;
         Some((readiness, role))
@@ -75,7 +72,7 @@ struct Role {
 
 impl Role {
     /// Takes the role from the engine; `None` when the connection has been replaced meanwhile.
-    fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: runtime::Id) -> Option<Self> {
+    fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: RuntimeId) -> Option<Self> {
         let number = {
             let mut traffic = place.path.traffic();
             if traffic.epoch() != Some(epoch) || traffic.reader() != Reader::Engine {
@@ -99,26 +96,14 @@ impl Drop for Role {
     fn drop(&mut self) {
         let mut traffic = self.place.path.traffic();
         let is_reader = traffic.is_read_by(self.epoch, self.number);
-        if is_reader {
+        if is_reader && !planted!(RoleKept) {
             traffic.set_reader(Reader::Engine);
         }
         drop(traffic);
-        if is_reader {
+        if is_reader && !planted!(EngineNotWoken) {
             self.core.waker.wake();
         }
     }
-}
-
-/// Registers the socket with this runtime. On a runtime that was built without I/O that panics, and
-/// Tokio has no other way to tell. So after the first such panic no other runtime is tried, and while
-/// one is tried no other is.
-fn watched(watcher: &Watcher) -> Option<Box<dyn Readiness>> {
-    if RUNTIME_IS_TRIED.swap(true, Ordering::AcqRel) {
-        return None;
-    }
-    let watching = catch_unwind(AssertUnwindSafe(|| watcher())).ok()?;
-    RUNTIME_IS_TRIED.store(false, Ordering::Release);
-    watching.ok()
 }
 
 /// The reading task, which ends with its connection.

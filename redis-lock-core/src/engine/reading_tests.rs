@@ -70,7 +70,7 @@ fn ask_frozen_server(server: &Server, locks: &Locks, check: impl FnOnce(Duration
 
 /// Warms up until a task of the runtime reads.
 pub(super) fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
-    let reads = Reader::Task(runtime.handle().id());
+    let reads = Reader::Task(runtime.handle().id().into());
     eventually(PATIENCE, "a task reads", || {
         runtime.block_on(async { tokio::spawn(pairs(locks.clone(), 400)).await.unwrap() });
         reader(locks) == reads
@@ -89,7 +89,7 @@ fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     let runtime = two_workers();
     runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
     assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
-    let reads = Reader::Task(runtime.handle().id());
+    let reads = Reader::Task(runtime.handle().id().into());
     // On a busy machine the engine may take the role back meanwhile.
     eventually(PATIENCE, "a task reads", || {
         runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
@@ -157,7 +157,7 @@ fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
 fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
     let (server, locks) = server_and_locks();
     let runtime = current_thread();
-    let reads = Reader::Task(runtime.handle().id());
+    let reads = Reader::Task(runtime.handle().id().into());
     for _ in 0..3 {
         eventually(PATIENCE, "a task reads", || {
             runtime.block_on(pairs(locks.clone(), 400));
@@ -282,7 +282,7 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
     let server = Server::start();
     let (locks, other) = (Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap());
     let runtime = current_thread();
-    let reads = Reader::Task(runtime.handle().id());
+    let reads = Reader::Task(runtime.handle().id().into());
     let request = locks.mutex("job").ttl(PATIENCE * 6).linger(PATIENCE * 6);
     let have_it_linger = || {
         eventually(PATIENCE, "a task reads, and the lease stays", || {

@@ -14,19 +14,17 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::core::{Core, Work};
-use super::path::{Job, Reader};
+use super::path::Job;
+use super::place_watch::PlaceWatch;
 use super::places::{Place, PlaceId};
 use super::sender::is_engine;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::wire::{Directory, Map};
-use crate::store::{BoxFuture, Connected, Connector, Event, Hints, Readiness};
+use crate::store::{BoxFuture, Connected, Connector, Event, Hints};
 
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
-
-/// How often a socket is read that can't be watched.
-const BLIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// Panics, as a bug in the engine would.
 #[cfg(test)]
@@ -44,10 +42,7 @@ enum JobReport {
 struct PlaceTasks {
     /// The task that listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinHandle<()>)>,
-    /// The registration that says when the connection of this epoch can be read.
-    readiness: Option<(u64, Box<dyn Readiness>)>,
-    /// Whether that could not be registered, as in a process without free descriptors.
-    is_blind: bool,
+    watch: PlaceWatch,
 }
 
 struct Engine<'a> {
@@ -215,11 +210,10 @@ impl Engine<'_> {
         let now = Moment::now();
         // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.core.due(now));
-        let is_blind = self.place_tasks.values().any(|tasks| tasks.is_blind);
-        let due = if is_blind { due.min(now.after(BLIND_PAUSE)) } else { due };
-        let watched = watched(self.core, &self.place_tasks);
-        let is_watched = !watched.is_empty();
-        let ready = poll_fn(|context| poll_any(&watched, context));
+        let watches = self.place_tasks.values().map(|tasks| &tasks.watch);
+        let due = watches.map(|watch| watch.due(now)).fold(due, Moment::min);
+        let places = self.core.places.all();
+        let ready = poll_fn(|context| poll_any(&places, &self.place_tasks, context));
         let mut blind = None;
         tokio::select! {
             biased;
@@ -234,14 +228,13 @@ impl Engine<'_> {
                     let _ = self.report.send(input);
                 }
             }
-            place = ready, if is_watched => blind = place,
+            place = ready => blind = place,
             () = self.core.waker.woken() => {}
             () = sleep(due.since(now)) => {}
         }
         self.core.waker.wakes();
         if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
-            // It is registered again, or found to be closed.
-            tasks.readiness = None;
+            tasks.watch.forget();
         }
     }
 
@@ -253,25 +246,19 @@ impl Engine<'_> {
     }
 }
 
-/// A place whose socket is watched here, and whether something has to be sent there.
-type Watched<'a> = (PlaceId, &'a dyn Readiness, bool);
-
-fn watched<'a>(core: &Core, place_tasks: &'a HashMap<PlaceId, PlaceTasks>) -> Vec<Watched<'a>> {
-    let watched = |place: &Arc<Place>| {
-        let (_, readiness) = place_tasks.get(&place.id)?.readiness.as_ref()?;
-        Some((place.id, &**readiness, !place.path.traffic().is_sent()))
-    };
-    core.places.all().iter().filter_map(watched).collect()
-}
-
-/// Ready when one of them can be read or written. Returns the place that can't be watched any more,
+/// Ready when one of the places can be read or written. Returns the one that can't be watched any more,
 /// if there is one.
-fn poll_any(watched: &[Watched<'_>], context: &mut Context<'_>) -> Poll<Option<PlaceId>> {
+fn poll_any(
+    places: &[Arc<Place>],
+    tasks: &HashMap<PlaceId, PlaceTasks>,
+    context: &mut Context<'_>,
+) -> Poll<Option<PlaceId>> {
     let mut is_ready = false;
-    for (place, readiness, sending) in watched {
-        match readiness.poll_ready(context, *sending) {
+    for place in places {
+        let Some(tasks) = tasks.get(&place.id) else { continue };
+        match tasks.watch.poll(place, context) {
             Poll::Ready(Ok(())) => is_ready = true,
-            Poll::Ready(Err(_)) => return Poll::Ready(Some(*place)),
+            Poll::Ready(Err(_)) => return Poll::Ready(Some(place.id)),
             Poll::Pending => {}
         }
     }
@@ -294,10 +281,7 @@ impl PlaceTasks {
         place: &Place,
         hints: &mpsc::UnboundedSender<(PlaceId, Event)>,
     ) -> bool {
-        let (epoch, reader, watcher) = {
-            let traffic = place.path.traffic();
-            (traffic.epoch(), traffic.reader(), traffic.watcher())
-        };
+        let epoch = place.path.traffic().epoch();
         let mut ended = false;
         if self.listener.as_ref().map(|(epoch, _)| *epoch) != epoch {
             if let Some((_, listener)) = self.listener.take() {
@@ -310,15 +294,7 @@ impl PlaceTasks {
                 self.listener = Some((epoch, tokio::spawn(listening)));
             }
         }
-        let watched = epoch.filter(|_| reader == Reader::Engine);
-        let has_watcher = watcher.is_some();
-        if self.readiness.as_ref().map(|(epoch, _)| *epoch) != watched {
-            self.readiness = None;
-            if let (Some(epoch), Some((_, watcher))) = (watched, watcher) {
-                self.readiness = watcher().ok().map(|readiness| (epoch, readiness));
-            }
-        }
-        self.is_blind = watched.is_some() && has_watcher && self.readiness.is_none();
+        self.watch.follow(place);
         ended
     }
 

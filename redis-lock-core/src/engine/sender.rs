@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
-use tokio::runtime;
+use super::runtime::{CurrentRuntime, RuntimeId};
 
 /// Who puts a command on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     /// A task, or `block_on`, of this runtime.
-    Task(runtime::Id),
+    Task(RuntimeId),
     /// The engine, a thread without a runtime, or one that blocks its runtime.
     Other,
 }
@@ -53,9 +53,9 @@ pub(super) fn is_engine() {
 
 /// The runtime that this thread belongs to, if any: a task of it can read answers sooner than the
 /// engine's thread. Nothing on the engine's own thread, which reads anyway.
-fn current_runtime() -> Option<runtime::Id> {
+fn current_runtime() -> Option<RuntimeId> {
     if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
         return None;
     }
-    runtime::Handle::try_current().ok().map(|handle| handle.id())
+    CurrentRuntime::find().map(|runtime| runtime.id())
 }

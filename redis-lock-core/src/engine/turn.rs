@@ -56,7 +56,9 @@ impl Core {
             let mut traffic = place.path.traffic();
             if traffic.reader() == Reader::Engine {
                 traffic.pump(now, &mut results.settled);
-            } else if traffic.age(now) >= ENGINE_READS_AFTER || traffic.is_wire_due(now) {
+            } else if (traffic.age(now) >= ENGINE_READS_AFTER && !planted!(RoleNotTakenBack))
+                || traffic.is_wire_due(now)
+            {
                 traffic.pump(now, &mut results.settled);
                 if !results.settled.is_empty() {
                     // The runtime of the reader does not run, and may not for long.

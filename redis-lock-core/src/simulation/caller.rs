@@ -25,6 +25,9 @@ pub(super) struct SimulatedCaller {
 impl SimulatedCaller {
     /// Makes one planned call after the other, until the history becomes calm.
     pub(super) async fn live(self, planned_calls: Vec<PlannedCall>) {
+        // Should this task be dropped, its heirs get nothing.
+        let numbers = planned_calls.iter().map(|planned| planned.number).collect();
+        let _decides = DecidesAtLast::new(&self.books, numbers);
         for planned in planned_calls {
             sleep(planned.after).await;
             if clock::now() >= self.calm_at {
@@ -214,6 +217,26 @@ impl SimulatedCaller {
             false => cut_short(guard.release(), polls, None).await,
         };
         begun.end(Ended::of(outcome.as_ref()));
+    }
+}
+
+/// Decides in the end that heirs get nothing, unless that is decided.
+pub(super) struct DecidesAtLast {
+    books: Rc<RefCell<Books>>,
+    givers: Vec<usize>,
+}
+
+impl DecidesAtLast {
+    pub(super) fn new(books: &Rc<RefCell<Books>>, givers: Vec<usize>) -> Self {
+        Self { books: Rc::clone(books), givers }
+    }
+}
+
+impl Drop for DecidesAtLast {
+    fn drop(&mut self) {
+        for giver in &self.givers {
+            self.books.borrow_mut().heritage.give(*giver, None);
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::clock;
+use crate::domain::env::simulated;
 use crate::engine::core::Core;
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
+pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Tasks that were woken, by their numbers.
 type Ready = Arc<Mutex<Vec<usize>>>;
@@ -17,12 +18,36 @@ type Ready = Arc<Mutex<Vec<usize>>>;
 thread_local! {
     /// Who wants to be woken at what time.
     static SLEEPERS: RefCell<Vec<(u64, Waker)>> = const { RefCell::new(Vec::new()) };
+
+    /// Tasks that were spawned on these runtimes.
+    static SPAWNED: RefCell<Vec<(u32, Task)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where a task lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    /// Always on a plain thread.
+    Thread,
+    /// On a runtime of the process, of which each has a number, or on a plain thread.
+    Caller,
+    /// On this runtime, and it reads.
+    Reader(u32),
+}
+
+struct SimulatedTask {
+    process: usize,
+    home: Home,
+    /// `None` when it has ended.
+    future: Option<Task>,
+    polls: u64,
+    /// It is not polled before this.
+    held_until: u64,
 }
 
 /// All tasks of a history.
 #[derive(Default)]
 pub(super) struct Executor {
-    tasks: Vec<(usize, Option<Task>)>,
+    tasks: Vec<SimulatedTask>,
     ready: Ready,
     cores: Vec<Weak<Core>>,
     locked: Arc<Mutex<bool>>,
@@ -47,9 +72,15 @@ impl Wake for SimulatedWaker {
 
 impl Executor {
     /// Adds a task of this process.
-    pub(super) fn spawn(&mut self, process: usize, task: impl Future<Output = ()> + 'static) {
+    pub(super) fn spawn(
+        &mut self,
+        process: usize,
+        home: Home,
+        task: impl Future<Output = ()> + 'static,
+    ) {
         let number = self.tasks.len();
-        self.tasks.push((process, Some(Box::pin(task))));
+        let future = Some(Box::pin(task) as Task);
+        self.tasks.push(SimulatedTask { process, home, future, polls: 0, held_until: 0 });
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(number);
     }
 
@@ -78,12 +109,56 @@ impl Executor {
     }
 
     pub(super) fn process_of(&self, task: usize) -> usize {
-        self.tasks[task].0
+        self.tasks[task].process
     }
 
-    pub(super) fn poll(&mut self, task: usize) {
-        let process = self.tasks[task].0;
-        let Some(mut future) = self.tasks[task].1.take() else { return };
+    /// Where a task lives, and how often it was polled.
+    pub(super) fn home_of(&self, task: usize) -> (Home, u64) {
+        (self.tasks[task].home, self.tasks[task].polls)
+    }
+
+    /// Whether it is not to be polled yet.
+    pub(super) fn is_held(&self, task: usize) -> bool {
+        self.tasks[task].held_until > clock::now()
+    }
+
+    /// Whether it was not to be polled until now.
+    pub(super) fn was_held(&mut self, task: usize) -> bool {
+        std::mem::take(&mut self.tasks[task].held_until) > 0
+    }
+
+    pub(super) fn callers_of(&self, process: usize) -> impl Iterator<Item = usize> {
+        let is_it =
+            move |task: &SimulatedTask| task.process == process && task.home == Home::Caller;
+        self.tasks.iter().enumerate().filter(move |(_, task)| is_it(task)).map(|(number, _)| number)
+    }
+
+    pub(super) fn hold(&mut self, task: usize, until: u64) {
+        self.tasks[task].held_until = until;
+    }
+
+    /// Counts an attempt to poll, for what happens then by chance.
+    pub(super) fn count_poll(&mut self, task: usize) {
+        self.tasks[task].polls += 1;
+    }
+
+    /// Takes the tasks away that live on a runtime.
+    pub(super) fn take(&mut self, lives_there: impl Fn(usize, Home, usize) -> bool) -> Vec<Task> {
+        let of_it = self.tasks.iter_mut().enumerate();
+        let of_it = of_it.filter(|(number, task)| lives_there(task.process, task.home, *number));
+        of_it.filter_map(|(_, task)| task.future.take()).collect()
+    }
+
+    /// Whether a task that reads has not ended, of a process that this says so of.
+    pub(super) fn has_reader(&self, of: impl Fn(usize) -> bool) -> bool {
+        let reads = |task: &SimulatedTask| matches!(task.home, Home::Reader(_));
+        self.tasks.iter().any(|task| task.future.is_some() && reads(task) && of(task.process))
+    }
+
+    /// Polls a task on this runtime, or on a plain thread.
+    pub(super) fn poll(&mut self, task: usize, runtime: Option<u32>) {
+        let process = self.tasks[task].process;
+        let Some(mut future) = self.tasks[task].future.take() else { return };
         let waker = SimulatedWaker {
             task,
             ready: Arc::clone(&self.ready),
@@ -91,19 +166,23 @@ impl Executor {
             locked: Arc::clone(&self.locked),
         };
         let waker = Waker::from(Arc::new(waker));
-        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            self.tasks[task].1 = Some(future);
+        simulated::set_runtime(runtime);
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        simulated::set_runtime(None);
+        if polled.is_pending() {
+            self.tasks[task].future = Some(future);
         }
     }
 
     /// Takes the tasks of a process away, to be dropped or forgotten.
     pub(super) fn remove(&mut self, process: usize) -> Vec<Task> {
-        let of_it = self.tasks.iter_mut().filter(|(owner, _)| *owner == process);
-        of_it.filter_map(|(_, task)| task.take()).collect()
+        self.take(|owner, _, _| owner == process)
     }
 
+    /// Whether all callers have ended.
     pub(super) fn is_done(&self) -> bool {
-        self.tasks.iter().all(|(_, task)| task.is_none())
+        let reads = |task: &SimulatedTask| matches!(task.home, Home::Reader(_));
+        self.tasks.iter().all(|task| task.future.is_none() || reads(task))
     }
 
     /// Whether a task was ever woken while one of the engine's locks was held.
@@ -115,6 +194,16 @@ impl Executor {
 /// The sleepers that were added since the last call.
 pub(super) fn sleepers() -> Vec<(u64, Waker)> {
     SLEEPERS.take()
+}
+
+/// Spawns a task on a runtime of the simulation.
+pub(crate) fn spawn(runtime: u32, task: impl Future<Output = ()> + 'static) {
+    SPAWNED.with_borrow_mut(|spawned| spawned.push((runtime, Box::pin(task))));
+}
+
+/// The tasks that were spawned since the last call, with their runtimes.
+pub(super) fn spawned() -> Vec<(u32, Task)> {
+    SPAWNED.take()
 }
 
 /// Waits until this much time has passed.

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::books::{CallRecord, Ended, What};
-use super::caller::{BegunCall, HeldGuard, SimulatedCaller};
+use super::caller::{BegunCall, DecidesAtLast, HeldGuard, SimulatedCaller};
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{cut_short, sleep};
 use super::heritage::Gift;
@@ -108,6 +108,7 @@ fn heir_of(
 impl SimulatedCaller {
     /// Takes over what another planned call gives away, if it does before the history becomes calm.
     pub(super) async fn inherit(self, giver: usize, planned: PlannedCall) {
+        let _decides = DecidesAtLast::new(&self.books, vec![planned.number]);
         let left = self.calm_at.saturating_sub(clock::now());
         let books = &self.books;
         let given = poll_fn(|context| books.borrow_mut().heritage.given(giver, context.waker()));
@@ -115,7 +116,6 @@ impl SimulatedCaller {
         if let Some(gift) = gift {
             self.adopt(&planned, gift).await;
         }
-        self.books.borrow_mut().heritage.give(planned.number, None);
     }
 
     async fn adopt(&self, planned: &PlannedCall, gift: Gift) {

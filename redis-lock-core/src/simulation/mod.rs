@@ -16,10 +16,12 @@ mod heritage;
 mod history;
 mod key_space;
 mod network;
+mod pipe;
 mod plan;
 mod planned_trouble;
 mod process;
 pub(crate) mod random;
+mod readers;
 mod server;
 mod shown;
 mod shrink;
@@ -29,6 +31,8 @@ mod tests;
 mod transacting;
 mod transaction_server;
 mod world;
+
+pub(crate) use executor::spawn;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use super::pipe::{SharedPipe, lock};
 use crate::domain::error::Fault;
 use crate::engine::places::PlaceId;
 use crate::store::redis::Sequence;
@@ -29,48 +30,6 @@ pub(super) enum Sent {
     Asking(u64, Command),
     /// It has learned that nobody knows what became of this command.
     Failed(u64),
-}
-
-/// The client's end of a connection.
-#[derive(Debug, Default)]
-pub(super) struct Pipe {
-    pushed: VecDeque<Sent>,
-    /// What the client has sent and the network has not taken.
-    pub(super) sent: VecDeque<Sent>,
-    /// What has arrived.
-    pub(super) inbox: VecDeque<Item>,
-    /// Whether something arrived that the client has not noticed.
-    is_news: bool,
-    /// Nothing comes after what is in the inbox.
-    pub(super) is_ended: bool,
-    /// The client has closed it.
-    pub(super) is_dropped: bool,
-}
-
-impl Pipe {
-    pub(super) fn arrive(&mut self, item: Item) {
-        self.inbox.push_back(item);
-        self.is_news = true;
-    }
-
-    fn push(&mut self, command: Option<(u64, Command)>) {
-        self.pushed.extend(command.map(|(seq, command)| Sent::Command(seq, command)));
-    }
-
-    fn flush(&mut self) {
-        self.sent.append(&mut self.pushed);
-    }
-
-    fn fail(&mut self, seq: u64) {
-        self.flush();
-        self.sent.push_back(Sent::Failed(seq));
-    }
-}
-
-pub(super) type SharedPipe = Arc<Mutex<Pipe>>;
-
-pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
-    pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) struct SimulatedWire {
@@ -112,7 +71,7 @@ impl Wire for SimulatedWire {
     }
 
     fn push_asking(&mut self, seq: u64, command: Command) {
-        lock(&self.pipe).pushed.push_back(Sent::Asking(seq, command));
+        lock(&self.pipe).push_sent(Some(Sent::Asking(seq, command)));
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -126,7 +85,7 @@ impl Wire for SimulatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut pipe = lock(&self.pipe);
-        let received = std::mem::take(&mut pipe.is_news);
+        let received = pipe.read();
         if pipe.is_ended && !received {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

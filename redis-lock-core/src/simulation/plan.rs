@@ -5,6 +5,7 @@ use super::clock::{MILLI, SECOND};
 use super::deviation::Deviation;
 use super::planned_trouble::{PlannedTrouble, Refusal};
 use super::random::Random;
+use super::readers::ReadersPlan;
 
 /// A whole history, but for the order in which things come out.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub(super) struct HistoryPlan {
     /// When faults end and no new calls begin.
     pub(super) calm_at: u64,
     pub(super) path: PathPlan,
+    /// Where callers are tasks of runtimes.
+    pub(super) readers: Option<ReadersPlan>,
     /// Where there are several nodes.
     pub(super) nodes: Option<NodesPlan>,
     pub(super) processes: Vec<ProcessPlan>,
@@ -156,6 +159,7 @@ impl HistoryPlan {
             seed,
             calm_at,
             path,
+            readers: None,
             nodes: None,
             processes,
             keys,
@@ -183,6 +187,7 @@ impl HistoryPlan {
         plan.add_margins();
         plan.add_successes();
         plan.name_heirs();
+        plan.add_readers();
         plan
     }
 

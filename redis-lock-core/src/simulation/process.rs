@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::clock::{ProcessClock, SECOND};
@@ -13,7 +15,7 @@ use crate::domain::error::Fault;
 use crate::domain::status::Topology;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
-use crate::engine::driven::Driven;
+use crate::engine::driven::{Driven, DrivenWatches};
 use crate::engine::places::{PlaceId, UNROUTED};
 use crate::store::redis::NodeList;
 use crate::store::wire::Map;
@@ -53,9 +55,35 @@ pub(super) struct SimulatedProcess {
     /// What it knows of the nodes from sentinels.
     pub(super) listed: NodeList,
     pub(super) hints: Vec<(PlaceId, Hint)>,
+    /// The runtimes of its callers.
+    pub(super) runtimes: Vec<u32>,
+    pub(super) runtimes_begun: u32,
+    /// After how many commands a task tries to become the reader.
+    opens_after: Option<u32>,
+    /// Until when a task that reads was held up.
+    pub(super) readers_held_until: u64,
+    watches: DrivenWatches,
+    /// Wakes the engine when a socket that it watches can be read or written.
+    pub(super) socket_news: Arc<SocketNews>,
     /// The tasks of a process that was killed: they are never polled, and never dropped before the
     /// history is over.
     pub(super) corpses: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+/// Whether something has happened at a socket that the engine watches.
+#[derive(Default)]
+pub(super) struct SocketNews(AtomicBool);
+
+impl SocketNews {
+    pub(super) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Wake for SocketNews {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A subscription, beside a connection.
@@ -105,6 +133,12 @@ impl SimulatedProcess {
             maps: Vec::new(),
             listed: NodeList::new(Topology::Sentinel),
             hints: Vec::new(),
+            runtimes: Vec::new(),
+            runtimes_begun: 0,
+            opens_after: plan.readers.as_ref().map(|readers| readers.opens_after),
+            readers_held_until: 0,
+            watches: DrivenWatches::default(),
+            socket_news: Arc::default(),
             corpses: Vec::new(),
         }
     }
@@ -130,7 +164,14 @@ impl SimulatedProcess {
                 Err(fault) => self.core.not_made(UNROUTED, number, fault, &mut self.work),
             }
         }
-        self.core.drive(&mut self.work)
+        if let Some(commands) = self.opens_after {
+            let places = self.core.places.all();
+            places.iter().for_each(|place| place.path.traffic().open_after(commands));
+        }
+        let driven = self.core.drive(&mut self.work);
+        let waker = Waker::from(Arc::clone(&self.socket_news));
+        let due = self.core.watch_sockets(&mut self.watches, &waker);
+        Driven { due: driven.due.min(due), ..driven }
     }
 
     /// The place by which it knows a node.

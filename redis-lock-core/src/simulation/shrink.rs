@@ -13,6 +13,7 @@ pub(super) fn shrunk(plan: &HistoryPlan, run: &dyn Fn(&HistoryPlan) -> Ran) -> H
             plan = candidate;
         }
     }
+    plan = without_readers(plan, &fails);
     plan = without_items(&plan, &fails);
     let mut calm_at = plan.calm_at;
     while calm_at > 200_000_000 {
@@ -43,6 +44,23 @@ fn without_items(plan: &HistoryPlan, fails: &dyn Fn(&HistoryPlan) -> bool) -> Hi
             }
         }
         part /= 2;
+    }
+    plan
+}
+
+/// Lets no task read, or as little happen to those that do as can be.
+fn without_readers(mut plan: HistoryPlan, fails: &dyn Fn(&HistoryPlan) -> bool) -> HistoryPlan {
+    let candidate = HistoryPlan { readers: None, ..plan.clone() };
+    if fails(&candidate) {
+        return candidate;
+    }
+    let count = plan.readers.as_ref().map_or(0, |readers| readers.simpler().len());
+    for number in 0..count {
+        let readers = plan.readers.as_ref().and_then(|it| it.simpler().into_iter().nth(number));
+        let candidate = HistoryPlan { readers, ..plan.clone() };
+        if fails(&candidate) {
+            plan = candidate;
+        }
     }
     plan
 }

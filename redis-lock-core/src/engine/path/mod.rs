@@ -27,13 +27,12 @@ mod tests;
 
 pub(crate) use entry::{FailedRelease, PartEntry, QueueEntry, Settled};
 pub(crate) use origin::{Gathering, InHand, Origin, Overdue, Reply};
-pub(crate) use send::{After, RUNTIME_IS_TRIED, Reader};
+pub(crate) use send::{After, Reader};
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
@@ -42,6 +41,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::lock_id::PlaceId;
 use crate::engine::reaper;
+use crate::engine::runtime::RuntimeId;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
@@ -115,9 +115,11 @@ pub(crate) struct Traffic {
     /// When a task last put something on the queue.
     tasks_asked: Moment,
     /// Runtimes on which a task is about to become the reader.
-    opening: Vec<runtime::Id>,
+    opening: Vec<RuntimeId>,
     /// How many commands tasks have put on the queue since one of them was last to read.
     task_commands: u32,
+    /// After how many of them a task tries to become the reader.
+    opens_after: u32,
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
@@ -184,6 +186,7 @@ impl Path {
             tasks_asked: Moment::START,
             opening: Vec::new(),
             task_commands: 0,
+            opens_after: send::MIN_COMMANDS,
             waiting: VecDeque::new(),
             written: InFlight::default(),
             dropped: BTreeSet::new(),

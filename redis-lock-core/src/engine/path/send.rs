@@ -1,13 +1,11 @@
 //! Sends queued entries, and says who has to act next and who reads the answers.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use tokio::runtime;
 
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
+use crate::engine::runtime::RuntimeId;
 use crate::engine::sender::Sender;
 
 /// What a caller has to do after it put an entry on the queue.
@@ -32,7 +30,7 @@ impl Path {
             let mut traffic = self.traffic();
             (traffic.after_put(by, results), traffic.due())
         };
-        if after == After::WakeTask {
+        if after == After::WakeTask && !planted!(ReaderNotWoken) {
             self.task_news.wake();
         }
         (after, due)
@@ -167,15 +165,7 @@ impl Traffic {
 const QUIET: Duration = Duration::from_secs(1);
 
 /// After how many commands of tasks one of them tries to become the reader.
-const MIN_COMMANDS: u32 = 200;
-
-/// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
-pub(crate) static RUNTIME_IS_TRIED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a task may become the reader. Where a panic ends the program, no task does.
-fn may_try() -> bool {
-    !cfg!(panic = "abort") && !RUNTIME_IS_TRIED.load(Ordering::Acquire)
-}
+pub(super) const MIN_COMMANDS: u32 = 200;
 
 /// Who reads the answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,7 +173,7 @@ pub(crate) enum Reader {
     /// The engine's thread.
     Engine,
     /// A task of this runtime.
-    Task(runtime::Id),
+    Task(RuntimeId),
 }
 
 impl Path {
@@ -206,14 +196,20 @@ impl Traffic {
     }
 
     /// Notes that a task has put a command on the queue. Returns whether it should try to become the reader.
-    pub(super) fn note_task(&mut self, runtime: runtime::Id, now: Moment) -> bool {
+    pub(super) fn note_task(&mut self, runtime: RuntimeId, now: Moment) -> bool {
         self.tasks_asked = now;
         self.task_commands += 1;
-        if self.task_commands < MIN_COMMANDS {
+        if self.task_commands < self.opens_after {
             return false;
         }
         self.task_commands = 0;
         self.can_read_on(runtime)
+    }
+
+    /// From now on a task tries to become the reader after so many commands.
+    #[cfg(test)]
+    pub(crate) fn open_after(&mut self, commands: u32) {
+        self.opens_after = commands;
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -234,7 +230,7 @@ impl Traffic {
     }
 
     /// Notes that a task of this runtime is going to read. Returns `false` when another one is.
-    pub(crate) fn begin_opening(&mut self, runtime: runtime::Id) -> bool {
+    pub(crate) fn begin_opening(&mut self, runtime: RuntimeId) -> bool {
         let is_first = !self.opening.contains(&runtime);
         if is_first {
             self.opening.push(runtime);
@@ -243,14 +239,14 @@ impl Traffic {
     }
 
     /// Notes that the task that was going to read has begun, or given up.
-    pub(crate) fn end_opening(&mut self, runtime: runtime::Id) {
+    pub(crate) fn end_opening(&mut self, runtime: RuntimeId) {
         self.opening.retain(|other| *other != runtime);
     }
 
-    fn can_read_on(&self, runtime: runtime::Id) -> bool {
+    fn can_read_on(&self, runtime: RuntimeId) -> bool {
         self.reader == Reader::Engine
             && !self.opening.contains(&runtime)
-            && may_try()
+            && runtime.can_watch()
             && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 }

@@ -32,12 +32,14 @@ impl World {
         self.pass_until(clock::now() + longest);
         self.check_leftovers();
         for _ in 0..20 {
-            if self.is_violated() || self.processes.iter().all(SimulatedProcess::is_at_rest) {
+            let reads = self.executor.has_reader(|process| self.processes[process].is_alive);
+            let are_at_rest = self.processes.iter().all(SimulatedProcess::is_at_rest);
+            if self.is_violated() || are_at_rest && !reads {
                 return;
             }
             self.pass_until(clock::now() + 97 * MILLI);
         }
-        self.violated("something is left in a table, an index or a queue");
+        self.violated("something is left in a table, an index or a queue, or a task still reads");
     }
 
     /// The result of a history that ended with a panic. Its state is never touched again.
@@ -76,7 +78,7 @@ impl World {
             drop((tasks, std::mem::take(&mut process.corpses)));
             process.abandon();
         }
-        drop(executor::sleepers());
+        drop((executor::sleepers(), executor::spawned()));
         for process in std::mem::take(&mut self.processes) {
             // Within the environment of its process: in another one it would count as a copy in a
             // forked child, and would not be dropped.

@@ -179,7 +179,7 @@ impl World {
         if !process.is_alive {
             return;
         }
-        if process.core.waker.take() {
+        if process.core.waker.take() | process.socket_news.take() {
             self.drive_soon(index);
         }
         let process = &mut self.processes[index];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::World;
 use crate::simulation::books::{CallRecord, Ended};
+use crate::simulation::executor::Home;
 use crate::simulation::plan::PlannedCall;
 use crate::simulation::{clock, full_key};
 
@@ -29,7 +30,7 @@ impl World {
             while let Some(heir) = giver.heir.take() {
                 let caller = self.caller(heir.process, &self.processes[heir.process]);
                 let task = caller.inherit(giver.number, PlannedCall::clone(&heir));
-                self.executor.spawn(heir.process, task);
+                self.executor.spawn(heir.process, Home::Caller, task);
                 giver = *heir;
             }
         }

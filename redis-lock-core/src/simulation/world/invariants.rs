@@ -37,6 +37,7 @@ impl World {
     /// Every now and then.
     pub(super) fn look(&mut self) {
         self.check_overdue();
+        self.check_delays();
         self.check_conservation();
         self.check_heritage();
         self.check_progress();

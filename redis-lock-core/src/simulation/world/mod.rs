@@ -10,6 +10,7 @@ mod losses;
 mod nodes;
 mod order;
 mod promptness;
+mod readers;
 mod resharding;
 mod sentinels;
 mod success;
@@ -27,9 +28,10 @@ use super::books::Books;
 use super::caller::SimulatedCaller;
 use super::clock::{self, MILLI, SECOND};
 use super::deviation::{Deviation, LATE, MessageSort};
-use super::executor::{self, Executor};
+use super::executor::{self, Executor, Home};
 use super::history::History;
 use super::network::{Item, NetworkLink};
+use super::pipe::{Noticed, notice_all};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
 use super::random;
@@ -68,6 +70,12 @@ enum WorldEvent {
     Hint(usize, PlaceId, Hint),
     Notices(usize),
     Wake(Waker),
+    /// A socket takes more.
+    Writable(usize),
+    /// A task that was held up is polled.
+    LetPoll(usize),
+    /// A runtime of a process ends.
+    EndRuntime(usize),
     Trouble(usize),
     Resume(usize),
     /// The slot of a key is moved whole.
@@ -187,6 +195,9 @@ impl World {
         for (index, (at, _)) in plan.troubles.iter().enumerate() {
             world.at(*at, WorldEvent::Trouble(index));
         }
+        for (at, process) in plan.readers.iter().flat_map(|readers| &readers.ends) {
+            world.at(*at, WorldEvent::EndRuntime(*process));
+        }
         world.at(50 * MILLI, WorldEvent::Look);
         world
     }
@@ -203,9 +214,10 @@ impl World {
             };
             let planned_calls = self.plan.planned_calls.iter().filter(mine).cloned().collect();
             let caller = self.caller(index, &process);
-            self.executor.spawn(index, caller.live(planned_calls));
+            self.executor.spawn(index, Home::Caller, caller.live(planned_calls));
         }
         self.processes.push(process);
+        self.begin_runtimes(index);
     }
 
     pub(super) fn caller(&self, index: usize, process: &SimulatedProcess) -> SimulatedCaller {
@@ -310,6 +322,9 @@ impl World {
             WorldEvent::Hint(process, place, hint) => self.hint(process, place, hint),
             WorldEvent::Notices(process) => self.carry_out(process),
             WorldEvent::Wake(waker) => waker.wake(),
+            WorldEvent::Writable(link) => notice_all(&self.links[link].pipe, Noticed::Writable),
+            WorldEvent::LetPoll(task) => self.executor.put_back(task),
+            WorldEvent::EndRuntime(process) => self.end_runtime(process),
             WorldEvent::Trouble(index) => {
                 let (_, trouble) = self.plan.troubles[index];
                 self.trouble(trouble);
@@ -336,6 +351,7 @@ impl World {
             for task in &woken {
                 self.poll(*task);
             }
+            self.take_spawned();
             for (at, waker) in executor::sleepers() {
                 self.at(at, WorldEvent::Wake(waker));
             }
@@ -361,7 +377,10 @@ impl World {
             process.stood.push(task);
             return;
         }
+        if self.executor.is_held(task) {
+            return;
+        }
         process.clock.enter();
-        self.executor.poll(task);
+        self.poll_at_home(task);
     }
 }

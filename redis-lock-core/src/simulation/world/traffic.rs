@@ -9,9 +9,8 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
-use crate::simulation::network::{
-    Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock,
-};
+use crate::simulation::network::{Item, LinkState, NetworkLink, Sent, SimulatedWire};
+use crate::simulation::pipe::{Filling, Noticed, Pipe, SharedPipe, lock, notice_all, watcher};
 use crate::simulation::transaction_server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
@@ -49,10 +48,15 @@ impl World {
             return;
         }
         let pipe = Arc::clone(&self.links[index].pipe);
-        let (sent, is_dropped) = {
+        let (sent, is_dropped, delays, full_until) = {
             let mut pipe = lock(&pipe);
-            (std::mem::take(&mut pipe.sent), pipe.is_dropped)
+            let (sent, delays) = (std::mem::take(&mut pipe.sent), std::mem::take(&mut pipe.delays));
+            (sent, pipe.is_dropped, delays, pipe.begins_to_be_full())
         };
+        if let Some(until) = full_until {
+            self.at(until, WorldEvent::Writable(index));
+        }
+        delays.into_iter().for_each(|delay| self.check_delay(index, delay));
         for sent in sent {
             match sent {
                 Sent::Command(seq, command) => self.send(index, seq, command),
@@ -267,12 +271,11 @@ impl World {
         link.has_bad_news |= matches!(item, Item::Broken(_));
         link.spoke = clock::now();
         lock(&link.pipe).arrive(item);
-        let process = link.process;
+        notice_all(&link.pipe, Noticed::Readable);
         if let Some(token) = released {
             self.server.note(&token).is_released = true;
         }
         self.books.borrow_mut().history.step(43, index as u64);
-        self.drive_soon(process);
     }
 
     /// The client has closed a connection.
@@ -325,9 +328,9 @@ impl World {
             return;
         }
         lock(&link.pipe).is_ended = true;
+        notice_all(&link.pipe, Noticed::Readable);
         let process = link.process;
         self.books.borrow_mut().history.line(|_| format!("p{process} loses connection {index}"));
-        self.drive_soon(process);
     }
 
     pub(super) fn connect(&mut self, process: usize, place: PlaceId, number: u64) {
@@ -350,9 +353,12 @@ impl World {
             self.processes[process].inputs.push((place, number, Err(fault)));
             return self.drive_soon(process);
         }
-        let pipe: SharedPipe = Arc::default();
-        *lock(&pipe) = Pipe::default();
         let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
+        let (link, seed) = (process as u64 * 1_000 + ordinal, self.plan.seed);
+        let readers = self.plan.readers.as_ref();
+        let (fills, unwatchable) = readers.map_or((0, 0), |it| (it.fills, it.unwatchable));
+        let pipe = SharedPipe::new(Pipe::new(Filling::new(seed, link, fills)).into());
+        let watcher = watcher(&pipe, seed, link, unwatchable);
         self.links.push(NetworkLink {
             process,
             place,
@@ -379,7 +385,7 @@ impl World {
             .line(|_| format!("p{process} has connection {index} (attempt {number})"));
         let made = Connected {
             wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
-            watcher: None,
+            watcher: Some(watcher),
         };
         self.processes[process].inputs.push((place, number, Ok(made)));
         self.drive_soon(process);

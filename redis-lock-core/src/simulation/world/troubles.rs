@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use super::{World, WorldEvent};
 use crate::engine::places::FIRST;
 use crate::simulation::clock::{self, MILLI, SECOND};
+use crate::simulation::executor::Home;
 use crate::simulation::network::{LinkState, NetworkLink};
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::store::Event as Hint;
@@ -105,7 +106,7 @@ impl World {
             let caller = self.caller(process, &self.processes[process]);
             self.processes[process].is_closing = true;
             self.end_heritage(process);
-            self.executor.spawn(process, caller.shut_down());
+            self.executor.spawn(process, Home::Thread, caller.shut_down());
         }
     }
 

@@ -1,5 +1,7 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
+use tokio::runtime;
+
 use super::*;
 use crate::engine::path::After;
 use crate::engine::sender::{BlockingCall, Sender};
@@ -7,7 +9,7 @@ use crate::engine::sender::{BlockingCall, Sender};
 /// A runtime, and a connection whose answers a task of it reads.
 fn read_by_a_task() -> (runtime::Runtime, Sender, Bench) {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let here = runtime.handle().id();
+    let here = runtime.handle().id().into();
     let bench = Bench::up();
     bench.path.traffic().set_reader(Reader::Task(here));
     (runtime, Sender::Task(here), bench)
@@ -45,7 +47,7 @@ fn who_asks_on_another_runtime_than_the_one_that_reads_sends_at_once() {
     let (_runtime, by, mut bench) = read_by_a_task();
     let other = runtime::Builder::new_current_thread().build().unwrap();
     assert!(bench.ask(by).0);
-    for sender in [Sender::Task(other.handle().id()), Sender::Other] {
+    for sender in [Sender::Task(other.handle().id().into()), Sender::Other] {
         assert_eq!(bench.ask(sender), (true, After::Nothing), "the other one may stand still");
     }
     bench.server().is_full = true;
@@ -55,7 +57,7 @@ fn who_asks_on_another_runtime_than_the_one_that_reads_sends_at_once() {
 #[test]
 fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let by = Sender::Task(runtime.handle().id());
+    let by = Sender::Task(runtime.handle().id().into());
     let mut bench = Bench::up();
     let mut opens = |by| (0..200).filter(|_| bench.ask(by).1 == After::OpenReader).count();
     assert_eq!(opens(Sender::Other), 0);
@@ -67,7 +69,7 @@ fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
 fn a_blocked_thread_is_no_task_of_its_runtime() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
-    let here = Sender::Task(runtime.handle().id());
+    let here = Sender::Task(runtime.handle().id().into());
     assert_eq!(Sender::current(), here);
     let outer = BlockingCall::begin();
     drop(BlockingCall::begin());
@@ -94,7 +96,7 @@ fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_
 #[test]
 fn one_task_of_a_runtime_is_to_read() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let here = runtime.handle().id();
+    let here = runtime.handle().id().into();
     let bench = Bench::up();
     let mut traffic = bench.path.traffic();
     assert!(traffic.begin_opening(here));

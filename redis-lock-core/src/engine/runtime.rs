@@ -1,0 +1,91 @@
+//! The caller's runtime, on which a task can read answers.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::runtime;
+
+#[cfg(test)]
+use crate::domain::env::simulated;
+#[cfg(test)]
+use crate::simulation::spawn;
+use crate::store::{Readiness, Watcher};
+
+/// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
+static IS_TRIED: AtomicBool = AtomicBool::new(false);
+
+/// Names a runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RuntimeId {
+    Tokio(runtime::Id),
+    #[cfg(test)]
+    Simulated(u32),
+}
+
+/// The runtime that a thread belongs to.
+pub(super) enum CurrentRuntime {
+    Tokio(runtime::Handle),
+    #[cfg(test)]
+    Simulated(u32),
+}
+
+impl CurrentRuntime {
+    pub(super) fn find() -> Option<Self> {
+        #[cfg(test)]
+        if let Some(number) = simulated::runtime() {
+            return Some(Self::Simulated(number));
+        }
+        runtime::Handle::try_current().ok().map(Self::Tokio)
+    }
+
+    pub(super) fn id(&self) -> RuntimeId {
+        match self {
+            Self::Tokio(handle) => RuntimeId::Tokio(handle.id()),
+            #[cfg(test)]
+            Self::Simulated(number) => RuntimeId::Simulated(*number),
+        }
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Self::Tokio(handle) => drop(handle.spawn(task)),
+            #[cfg(test)]
+            Self::Simulated(number) => spawn(*number, task),
+        }
+    }
+}
+
+impl RuntimeId {
+    /// Whether a task may watch a socket there. Where a panic ends the program, no task does.
+    pub(super) fn can_watch(self) -> bool {
+        match self {
+            Self::Tokio(_) => !cfg!(panic = "abort") && !IS_TRIED.load(Ordering::Acquire),
+            #[cfg(test)]
+            Self::Simulated(_) => true,
+        }
+    }
+
+    /// Registers a socket with this runtime, which is the current one. On a runtime of Tokio that was built
+    /// without I/O that panics, and Tokio has no other way to tell. So after the first such panic no other
+    /// runtime is tried, and while one is tried no other is.
+    pub(super) fn watch(self, watcher: &Watcher) -> Option<Box<dyn Readiness>> {
+        match self {
+            Self::Tokio(_) if IS_TRIED.swap(true, Ordering::AcqRel) => None,
+            Self::Tokio(_) => {
+                let watching = catch_unwind(AssertUnwindSafe(|| watcher())).ok()?;
+                IS_TRIED.store(false, Ordering::Release);
+                watching.ok()
+            }
+            #[cfg(test)]
+            Self::Simulated(_) => watcher().ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl From<runtime::Id> for RuntimeId {
+    fn from(id: runtime::Id) -> Self {
+        Self::Tokio(id)
+    }
+}

@@ -1,0 +1,244 @@
+//! The client's end of a connection, which runtimes watch as they watch a socket.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use super::network::{Item, Sent};
+use super::readers::full_for;
+use super::{clock, random};
+use crate::store::{Command, Readiness, Watcher};
+
+/// The client's end of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Pipe {
+    pub(super) pushed: VecDeque<Sent>,
+    /// What the client has sent and the network has not taken.
+    pub(super) sent: VecDeque<Sent>,
+    /// What has arrived.
+    pub(super) inbox: VecDeque<Item>,
+    /// Since when something has arrived that the client has not read.
+    unread_since: Option<u64>,
+    /// Since when the client has had something to send that the socket would take.
+    unsent_since: Option<u64>,
+    /// How long reading and sending took since the last look.
+    pub(super) delays: Vec<Delay>,
+    /// The socket takes nothing before this.
+    full_until: u64,
+    /// The world knows until when.
+    is_full_known: bool,
+    filling: Filling,
+    registrations: Vec<Weak<Mutex<Registration>>>,
+    registration_count: u64,
+    /// Nothing comes after what is in the inbox.
+    pub(super) is_ended: bool,
+    /// The client has closed it.
+    pub(super) is_dropped: bool,
+}
+
+/// How the socket of a pipe takes only a part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Filling {
+    seed: u64,
+    link: u64,
+    /// Of a hundred attempts to send, so many find that it does.
+    chance: u64,
+    count: u64,
+}
+
+impl Filling {
+    pub(super) fn new(seed: u64, link: u64, chance: u64) -> Self {
+        Self { seed, link, chance, count: 0 }
+    }
+}
+
+/// What took the client how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delay {
+    pub(super) what: &'static str,
+    pub(super) since: u64,
+    pub(super) until: u64,
+}
+
+/// Makes these chances differ from others of the same seed.
+const OF_FILLING: u64 = 121;
+
+impl Pipe {
+    pub(super) fn new(filling: Filling) -> Self {
+        Self { filling, ..Self::default() }
+    }
+
+    pub(super) fn arrive(&mut self, item: Item) {
+        self.inbox.push_back(item);
+        self.unread_since.get_or_insert_with(clock::now);
+    }
+
+    pub(super) fn push(&mut self, command: Option<(u64, Command)>) {
+        self.push_sent(command.map(|(seq, command)| Sent::Command(seq, command)));
+    }
+
+    pub(super) fn push_sent(&mut self, sent: Option<Sent>) {
+        if sent.is_some() {
+            self.unsent_since.get_or_insert_with(clock::now);
+        }
+        self.pushed.extend(sent);
+    }
+
+    /// Sends as much as the socket takes.
+    pub(super) fn flush(&mut self) {
+        let now = clock::now();
+        if self.pushed.is_empty() || self.is_full() {
+            return;
+        }
+        let Filling { seed, link, chance, count } = self.filling;
+        self.filling.count += 1;
+        let by_chance = random::hash([seed, OF_FILLING, link, count]);
+        let fills = by_chance % 100 < chance;
+        let taken =
+            if fills { (by_chance >> 8) as usize % self.pushed.len() } else { self.pushed.len() };
+        self.sent.extend(self.pushed.drain(..taken));
+        self.note_delay("sent", self.unsent_since);
+        self.unsent_since = None;
+        if fills {
+            self.full_until = now + full_for(by_chance >> 32);
+            self.is_full_known = false;
+            self.unsent_since = Some(self.full_until);
+        }
+    }
+
+    pub(super) fn fail(&mut self, seq: u64) {
+        self.sent.append(&mut self.pushed);
+        self.unsent_since = None;
+        self.sent.push_back(Sent::Failed(seq));
+    }
+
+    /// Takes out whether something arrived that the client has not read.
+    pub(super) fn read(&mut self) -> bool {
+        let since = self.unread_since.take();
+        self.note_delay("read", since);
+        since.is_some()
+    }
+
+    fn note_delay(&mut self, what: &'static str, since: Option<u64>) {
+        let until = clock::now();
+        self.delays.extend(since.map(|since| Delay { what, since, until }));
+    }
+
+    /// What has been waiting to be read or sent until now.
+    pub(super) fn waits(&self) -> impl Iterator<Item = Delay> {
+        let until = clock::now();
+        let wait = move |what, since: Option<u64>| since.map(|since| Delay { what, since, until });
+        wait("read", self.unread_since).into_iter().chain(wait("sent", self.unsent_since))
+    }
+
+    fn is_readable(&self) -> bool {
+        self.unread_since.is_some() || self.is_ended
+    }
+
+    /// Until when the socket takes nothing, if that is new.
+    pub(super) fn begins_to_be_full(&mut self) -> Option<u64> {
+        let was_known = std::mem::replace(&mut self.is_full_known, true);
+        (!was_known && self.is_full()).then_some(self.full_until)
+    }
+
+    fn is_full(&self) -> bool {
+        clock::now() < self.full_until
+    }
+
+    fn count_registration(&mut self) -> u64 {
+        self.registration_count += 1;
+        self.registration_count
+    }
+
+    fn register(&mut self, registration: &SharedRegistration) {
+        self.registrations.retain(|registration| registration.strong_count() > 0);
+        self.registrations.push(Arc::downgrade(registration));
+    }
+}
+
+/// All runtimes that watch a pipe notice this.
+pub(super) fn notice_all(pipe: &SharedPipe, what: Noticed) {
+    let registrations: Vec<_> = lock(pipe).registrations.iter().filter_map(Weak::upgrade).collect();
+    registrations.iter().for_each(|registration| notice(registration, what));
+}
+
+pub(super) type SharedPipe = Arc<Mutex<Pipe>>;
+
+pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes these chances differ from others of the same seed.
+const OF_REGISTRATIONS: u64 = 120;
+
+/// What a runtime has noticed of a pipe, and who is woken when it notices more.
+#[derive(Debug, Default)]
+struct Registration {
+    is_readable: bool,
+    is_writable: bool,
+    waker: Option<Waker>,
+}
+
+type SharedRegistration = Arc<Mutex<Registration>>;
+
+fn noted(registration: &SharedRegistration) -> MutexGuard<'_, Registration> {
+    registration.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a runtime notices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noticed {
+    Readable,
+    Writable,
+}
+
+fn notice(registration: &SharedRegistration, what: Noticed) {
+    let waker = {
+        let mut noted = noted(registration);
+        match what {
+            Noticed::Readable => noted.is_readable = true,
+            Noticed::Writable => noted.is_writable = true,
+        }
+        noted.waker.take()
+    };
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Watches the client's end of a link. Of a hundred registrations so many fail, as in a process without
+/// free descriptors.
+pub(super) fn watcher(pipe: &SharedPipe, seed: u64, link: u64, failing: u64) -> Watcher {
+    let pipe = Arc::clone(pipe);
+    Arc::new(move || {
+        let number = lock(&pipe).count_registration();
+        if random::hash([seed, OF_REGISTRATIONS, link, number]) % 100 < failing {
+            return Err(io::Error::other("no free descriptors"));
+        }
+        let registration = SharedRegistration::default();
+        {
+            let mut noted = noted(&registration);
+            let pipe = lock(&pipe);
+            (noted.is_readable, noted.is_writable) = (pipe.is_readable(), !pipe.is_full());
+        }
+        lock(&pipe).register(&registration);
+        Ok(Box::new(PipeWatch(registration)))
+    })
+}
+
+struct PipeWatch(SharedRegistration);
+
+impl Readiness for PipeWatch {
+    /// What was noticed is used up, so that what happens from now on is noticed again.
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        let mut noted = noted(&self.0);
+        let is_readable = std::mem::take(&mut noted.is_readable);
+        let is_writable = sending && std::mem::take(&mut noted.is_writable);
+        if is_readable || is_writable {
+            return Poll::Ready(Ok(()));
+        }
+        noted.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
