@@ -86,6 +86,27 @@ fn a_renewal_brings_the_lock_back_to_a_node_and_counts_it_from_then_on() {
 }
 
 #[test]
+fn a_node_that_is_back_gets_the_locks_at_once() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().ttl(ms(60_000)).open().unwrap();
+    let guard = take(locks.mutex("k"));
+    let write = take(locks.write("w"));
+    eventually(PATIENCE, "all have them", || nodes.having("lock:k") + nodes.having("lock:w") == 6);
+    let read = write.blocking_downgrade().unwrap();
+    for server in &nodes.servers {
+        server.kill9();
+        server.restart();
+        eventually(ms(5_000), "it has them", || server.exists("lock:k") && server.exists("lock:w"));
+    }
+    assert!(is_held(&guard) && is_held(&read));
+    take(locks.read("w")).blocking_release().unwrap();
+    assert!(locks.write("w").blocking_try_acquire().unwrap().is_none());
+    read.blocking_release().unwrap();
+    guard.blocking_release().unwrap();
+    nodes.assert_clean();
+}
+
+#[test]
 fn l17_a_lock_that_a_majority_has_lost_is_lost_and_is_not_brought_back() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();
@@ -303,12 +324,12 @@ fn a_node_whose_clock_runs_fast_loses_its_vote() {
     });
     // With another one down there is no majority for anything new, and the error says why.
     nodes.servers[2].kill9();
-    let error = locks.mutex("new").blocking_acquire().map(drop).unwrap_err();
-    assert!(
-        matches!(votes(&error)[..], [Vote::Clock, Vote::Voted, Vote::Unreachable { .. }]),
-        "{error}"
-    );
-    assert!(error.to_string().contains("clock"), "{error}");
+    let is_told = || {
+        let error = locks.mutex("new").blocking_acquire().map(drop).unwrap_err();
+        assert!(error.to_string().contains("clock"), "{error}");
+        matches!(votes(&error)[..], [Vote::Clock, Vote::Voted, Vote::Unreachable { .. }])
+    };
+    eventually(PATIENCE, "all rows are there", is_told);
     nodes.servers[2].restart();
     eventually(PATIENCE, "the two others are enough", || {
         locks.mutex("new").blocking_acquire().is_ok()

@@ -33,6 +33,9 @@ impl Core {
                 self.search().add(token);
                 self.waker.wake();
             }
+            Event::Returned => {
+                self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
+            }
             Event::Listening { hints_enabled } => {
                 let place = if planted!(CountedElsewhere) { place % 2 + 1 } else { place };
                 let Some(place) = self.places.get(place) else { return };

@@ -267,6 +267,8 @@ pub(crate) enum Event {
     Asked { key: String, token: String },
     /// A token's hold was ended by force. This is a hint as well.
     Forced { token: String },
+    /// A node of several that have to agree is back: holders must renew, so that it has their locks again.
+    Returned,
     /// From now on grants are announced by messages, or no longer are: every waiter must look
     /// again.
     Listening { hints_enabled: bool },

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ballot::majority;
+use super::seat::Roster;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Connector, Event, Hints};
 
@@ -19,7 +20,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const OTHERS: Duration = Duration::from_millis(4);
 
 /// Listens at all nodes, and passes on what they say.
-pub(super) async fn listen(nodes: Vec<Arc<dyn Connector>>, hints: Hints) -> Fault {
+pub(super) async fn listen(
+    nodes: Vec<Arc<dyn Connector>>,
+    roster: Arc<Roster>,
+    hints: Hints,
+) -> Fault {
     let (sender, events) = mpsc::unbounded_channel();
     let count = nodes.len();
     let listening =
@@ -27,7 +32,8 @@ pub(super) async fn listen(nodes: Vec<Arc<dyn Connector>>, hints: Hints) -> Faul
     let listening = join_all(listening);
     tokio::select! {
         _ = listening => {}
-        () = relay(events, count, hints) => {}
+        () = relay(events, count, &hints) => {}
+        () = tell_returned(&roster, &hints) => {}
     }
     Fault::new(FaultClass::Unknown, "the subscriptions ended")
 }
@@ -48,6 +54,14 @@ async fn keep(node: Arc<dyn Connector>, hints: Hints) {
     }
 }
 
+/// Tells that a node can be asked again.
+async fn tell_returned(roster: &Roster, hints: &Hints) {
+    loop {
+        roster.returned.notified().await;
+        hints.send(Event::Returned);
+    }
+}
+
 /// Grants of one token that came a moment ago.
 struct GrantsSeen {
     nodes: Vec<u64>,
@@ -56,7 +70,7 @@ struct GrantsSeen {
     due: Instant,
 }
 
-async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, hints: Hints) {
+async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, hints: &Hints) {
     let mut heard = vec![false; nodes];
     let mut grants: HashMap<String, GrantsSeen> = HashMap::new();
     loop {
@@ -65,7 +79,7 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
         let received = tokio::select! {
             event = events.recv() => event,
             () = sleep_until(due) => {
-                tell_due(&mut grants, &hints);
+                tell_due(&mut grants, hints);
                 continue;
             }
         };

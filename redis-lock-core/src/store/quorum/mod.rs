@@ -109,7 +109,7 @@ impl Connector for QuorumConnector {
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
-        Box::pin(listen::listen(self.nodes.clone(), hints))
+        Box::pin(listen::listen(self.nodes.clone(), Arc::clone(&self.roster), hints))
     }
 }
 

@@ -142,8 +142,11 @@ impl Node {
                 false
             }
             Some(Ok(wire)) => {
+                if self.trouble.is_some() {
+                    self.seat.returned();
+                }
                 (self.wire, self.trouble, self.received) = (Some(wire), None, now);
-                for command in self.tokens.given_up(now) {
+                for command in self.tokens.given_up(now.after(self.longest), now) {
                     self.release(command, None, now);
                 }
                 true

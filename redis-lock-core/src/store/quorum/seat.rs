@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
@@ -17,6 +19,8 @@ pub(crate) struct Roster {
     /// How long a node must have run before it votes; zero for at once.
     rejoin: Duration,
     seats: Mutex<Vec<SeatState>>,
+    /// A node can be asked again.
+    pub(super) returned: Notify,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +54,7 @@ impl Roster {
             steady: Moment::START,
         };
         let seats = names.into_iter().map(seat).collect();
-        Arc::new(Self { rejoin, seats: Mutex::new(seats) })
+        Arc::new(Self { rejoin, seats: Mutex::new(seats), returned: Notify::new() })
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
@@ -131,6 +135,11 @@ impl Seat {
         }
         (seat.version, seat.trouble) = (Some(version.into()), None);
         Ok(())
+    }
+
+    /// There is a connection to it again.
+    pub(super) fn returned(&self) {
+        self.roster.returned.notify_one();
     }
 
     /// There is no connection to it.

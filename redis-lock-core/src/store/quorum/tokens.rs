@@ -39,8 +39,8 @@ struct TokenTrace {
     is_given_up: bool,
     /// Until when a release that was never answered may end what it has here.
     may_end_until: Moment,
-    /// Whether it was a writer's, and is a reader's.
-    is_downgraded: bool,
+    /// What it is brought back as, if it may be.
+    repair_as: Option<Kind>,
     /// The lease that this connection last had confirmed: when that was asked for, and for how long.
     lease: Option<(Moment, Duration)>,
 }
@@ -66,7 +66,7 @@ impl Tokens {
             is_in_doubt: false,
             is_given_up: false,
             may_end_until: Moment::START,
-            is_downgraded: false,
+            repair_as: Some(kind),
             lease: None,
         });
         trace.until = trace.until.max(until);
@@ -129,9 +129,10 @@ impl Tokens {
         }
     }
 
-    pub(super) fn downgraded(&mut self, token: &str) {
+    /// From now on it is brought back as that, if at all.
+    pub(super) fn repair_as(&mut self, token: &str, kind: Option<Kind>) {
         if let Some(trace) = self.all.get_mut(token) {
-            trace.is_downgraded = true;
+            trace.repair_as = kind;
         }
     }
 
@@ -139,9 +140,9 @@ impl Tokens {
         self.all.get(token).is_some_and(|it| !it.is_given_up)
     }
 
-    /// Whether it is still what it was asked for as.
-    pub(super) fn may_be_repaired(&self, token: &str) -> bool {
-        self.all.get(token).is_some_and(|it| !it.is_given_up && !it.is_downgraded)
+    /// What a node that does not have it any more gets it back as, if it does.
+    pub(super) fn repaired_as(&self, token: &str) -> Option<Kind> {
+        self.all.get(token).filter(|it| !it.is_given_up)?.repair_as
     }
 
     /// For how long a release has to refuse the token.
@@ -151,11 +152,17 @@ impl Tokens {
         (!rest.is_zero()).then(|| whole_millis(rest))
     }
 
-    /// The releases that a new connection begins with.
-    pub(super) fn given_up(&mut self, now: Moment) -> Vec<Command> {
-        self.all.retain(|_, it| it.until > now);
-        // It may be another server, or one that has lost its last writes.
-        self.all.values_mut().for_each(|it| it.lease = None);
+    /// The releases that a new connection begins with. What was never answered may be executed just now,
+    /// by a server that stood still, and leave a lease that ends only then.
+    pub(super) fn given_up(&mut self, may_end: Moment, now: Moment) -> Vec<Command> {
+        self.all.retain(|_, it| it.until > now || it.is_in_doubt);
+        for trace in self.all.values_mut() {
+            // It may be another server, or one that has lost its last writes.
+            trace.lease = None;
+            if trace.is_in_doubt {
+                trace.until = trace.until.max(may_end);
+            }
+        }
         let given_up = self.all.iter().filter(|(_, it)| it.is_given_up);
         given_up.map(|(token, it)| release(token, &it.names, it.kind)).collect()
     }

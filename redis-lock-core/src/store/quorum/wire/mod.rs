@@ -122,7 +122,8 @@ impl QuorumWire {
                 question.ballot.hear(at, Said::Failed(node.unreachable()));
             }
             if let Verb::Downgrade { token } = &command.verb {
-                node.tokens.downgraded(token);
+                // Until it is certain, it is neither the one nor the other.
+                node.tokens.repair_as(token, None);
             }
         }
     }

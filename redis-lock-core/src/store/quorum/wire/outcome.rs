@@ -102,6 +102,10 @@ impl QuorumWire {
                 for at in question.ballot.nodes(is_absent) {
                     self.repair(&command, at, now);
                 }
+            } else if let (true, Verb::Downgrade { token }) = (has_agreed, &command.verb) {
+                for node in &mut self.nodes {
+                    node.tokens.repair_as(token, Some(Kind::Read));
+                }
             } else if about == Matter::Grant && !has_agreed {
                 self.undo(seq, verdict.is_err(), now);
             } else if let (Ok(Answer::Gone { .. }), Verb::Renew { .. }) = (&verdict, &command.verb)
@@ -163,8 +167,10 @@ impl QuorumWire {
             repair_orphan: None,
             ask: None,
         };
-        let command = Command { verb: Verb::Acquire(terms), ..renewal.clone() };
-        if let Some(node) = self.nodes.get_mut(at).filter(|it| it.tokens.may_be_repaired(token)) {
+        if let Some(node) = self.nodes.get_mut(at)
+            && let Some(kind) = node.tokens.repaired_as(token)
+        {
+            let command = Command { kind, verb: Verb::Acquire(terms), ..renewal.clone() };
             node.push(command, None, now);
         }
     }

@@ -6,54 +6,53 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::node::{Node, NodeSlot};
-use super::wire::QuorumWire;
-use super::{Roster, Seat};
+use super::super::node::{Node, NodeSlot};
+use super::super::wire::QuorumWire;
+use super::super::{Roster, Seat};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::planted::{PlantedFault, plant};
 use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
 use crate::store::memory::State;
 use crate::store::{Acquire, Answer, Command, Filled, Pulled, Verb, Wire};
 
-const TTL: Duration = Duration::from_millis(1_000);
+pub(super) const TTL: Duration = Duration::from_millis(1_000);
 /// For how long a client believes in that, in milliseconds: clocks may differ by 1 %.
 const BELIEVED: u64 = 988;
 const REJOIN: Duration = Duration::from_millis(1_300);
 const NODE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where the history begins. Nodes are of age by then.
-const BEGIN: u64 = 100_000;
+pub(super) const BEGIN: u64 = 100_000;
 
 /// One node, as its clients see it.
-struct FakeNode {
-    state: State,
+pub(super) struct FakeNode {
+    pub(super) state: State,
     /// Which run of it this is, and since when.
     run: u64,
     since: u64,
     is_up: bool,
     /// By how many microseconds its clock is ahead, and how many more it is with each millisecond.
-    ahead: u64,
-    fast: u64,
+    pub(super) ahead: u64,
+    pub(super) fast: u64,
     /// How long a message takes, each way.
-    latency: u64,
+    pub(super) latency: u64,
 }
 
 impl FakeNode {
-    fn clock(&self, now: u64) -> Moment {
+    pub(super) fn clock(&self, now: u64) -> Moment {
         Moment::from_nanos((now * 1_000 + self.ahead) * 1_000)
     }
 }
 
 /// One connection to a node: what is under way in both directions, and when it arrives.
 #[derive(Default)]
-struct FakeLine {
-    up: VecDeque<(u64, u64, Command)>,
+pub(super) struct FakeLine {
+    pub(super) up: VecDeque<(u64, u64, Command)>,
     down: VecDeque<(u64, u64, Result<Answer, Fault>)>,
     is_cut: bool,
     run: u64,
@@ -98,39 +97,39 @@ impl Wire for FakeWire {
 }
 
 /// A client that acquires, holds and releases one lock, again and again.
-struct FakeClient {
-    wire: QuorumWire,
-    seats: Vec<Seat>,
+pub(super) struct FakeClient {
+    pub(super) wire: QuorumWire,
+    pub(super) seats: Vec<Seat>,
     slots: Vec<Arc<NodeSlot>>,
-    lines: Vec<Option<Arc<Mutex<FakeLine>>>>,
+    pub(super) lines: Vec<Option<Arc<Mutex<FakeLine>>>>,
     /// What was sent on connections that have ended, and arrives: when, at which node, and its run.
-    strays: Vec<(u64, usize, u64, Command)>,
+    pub(super) strays: Vec<(u64, usize, u64, Command)>,
     /// The nodes that it can't reach.
-    cut: Vec<bool>,
-    token: Arc<str>,
-    doing: Doing,
+    pub(super) cut: Vec<bool>,
+    pub(super) token: Arc<str>,
+    pub(super) doing: Doing,
     seq: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Doing {
+pub(super) enum Doing {
     Rests { until: u64 },
     Asks { sent: u64, tries: u32 },
     Holds { end: u64, leaves: u64, renews: u64, open: Option<u64>, fence: u64 },
     Leaves,
 }
 
-struct FakeQuorum {
+pub(super) struct FakeQuorum {
     random: Random,
-    now: u64,
-    nodes: Vec<FakeNode>,
-    clients: Vec<FakeClient>,
+    pub(super) now: u64,
+    pub(super) nodes: Vec<FakeNode>,
+    pub(super) clients: Vec<FakeClient>,
     last_fence: u64,
     grants: u32,
 }
 
 impl FakeQuorum {
-    fn new(seed: u64, nodes: usize, clients: usize) -> Self {
+    pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
         let mut random = Random::new(seed);
         simulated::begin(BEGIN * 1_000_000, seed);
         let node = |random: &mut Random| FakeNode {
@@ -149,7 +148,7 @@ impl FakeQuorum {
     }
 
     /// Lets a millisecond pass.
-    fn step(&mut self) -> Result<(), String> {
+    pub(super) fn step(&mut self) -> Result<(), String> {
         self.now += 1;
         simulated::set_now(self.now * 1_000_000);
         self.nodes.iter_mut().for_each(|node| node.ahead += node.fast);
@@ -298,7 +297,7 @@ impl FakeQuorum {
         }
     }
 
-    fn run(seed: u64, nodes: usize) -> Result<u32, String> {
+    pub(super) fn run(seed: u64, nodes: usize) -> Result<u32, String> {
         let mut world = Self::new(seed, nodes, 4);
         for step in 0..8_000 {
             world.step()?;
@@ -336,13 +335,13 @@ impl FakeClient {
         self.seq += 1;
     }
 
-    fn ask(&mut self, sent: u64, tries: u32) {
+    pub(super) fn ask(&mut self, sent: u64, tries: u32) {
         self.doing = Doing::Asks { sent: sent.min(Moment::now().as_nanos() / 1_000_000), tries };
         let terms = Acquire { fences: 1, ..Acquire::of(Arc::clone(&self.token), Some(TTL)) };
         self.push(Verb::Acquire(terms));
     }
 
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         let token = Arc::clone(&self.token);
         self.doing = Doing::Leaves;
         self.push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
@@ -357,58 +356,14 @@ impl FakeClient {
         answers
     }
 
-    fn holds(&self, now: u64) -> bool {
+    pub(super) fn holds(&self, now: u64) -> bool {
         matches!(self.doing, Doing::Holds { end, .. } if now < end)
     }
 }
 
-fn found(fault: PlantedFault, nodes: usize) -> bool {
-    plant(Some(fault));
-    let found = (0..40).any(|seed| FakeQuorum::run(seed, nodes).is_err());
-    plant(None);
-    simulated::end();
-    found
-}
-
-#[test]
-fn no_two_hold_it_and_fences_rise_whatever_nodes_do() {
-    let mut grants = 0;
-    for seed in 0..6 {
-        for nodes in [3, 5] {
-            grants += FakeQuorum::run(seed, nodes).unwrap_or_else(|what| panic!("{seed}: {what}"));
-        }
-    }
-    simulated::end();
-    assert!(grants > 100, "{grants}");
-}
-
-#[test]
-fn faults_that_are_put_in_are_found() {
-    use PlantedFault::{FenceOfOne, MajorityOfReached, YoungVote};
-    for fault in [YoungVote, MajorityOfReached, FenceOfOne] {
-        assert!(found(fault, 3), "{fault:?}");
-    }
-    assert!(found(YoungVote, 5));
-}
-
-/// A quorum of three without any trouble, of which one may be slow, and a client that has the lock.
-fn held(latency: u64) -> FakeQuorum {
-    let mut world = FakeQuorum::new(1, 3, 1);
-    world.nodes[2].latency = latency;
-    world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
-    let holds = |world: &FakeQuorum| world.clients[0].holds(world.now);
-    while !holds(&world) {
-        world.step().unwrap();
-    }
-    if let Doing::Holds { leaves, .. } = &mut world.clients[0].doing {
-        *leaves = u64::MAX;
-    }
-    world
-}
-
 impl FakeQuorum {
     /// How many nodes have the lock.
-    fn having(&mut self) -> usize {
+    pub(super) fn having(&mut self) -> usize {
         let having = |node: &mut FakeNode| {
             let clock = node.clock(self.now);
             let entry = node.state.entries.get_mut("k");
@@ -417,126 +372,7 @@ impl FakeQuorum {
         self.nodes.iter_mut().map(having).filter(|has| *has).count()
     }
 
-    fn pass(&mut self, millis: u64) {
+    pub(super) fn pass(&mut self, millis: u64) {
         (0..millis).for_each(|_| self.step().unwrap());
     }
-}
-
-#[test]
-fn a_repair_counts_only_when_a_later_renewal_has_found_it() {
-    let is_lost = |fault| {
-        plant(fault);
-        let mut world = held(1);
-        let token = Arc::clone(&world.clients[0].token);
-        world.pass(200);
-        world.nodes[0].state = State::default();
-        world.nodes[1].state = State::default();
-        world.pass(600);
-        plant(None);
-        simulated::end();
-        world.clients[0].token != token
-    };
-    assert!(is_lost(None));
-    assert!(!is_lost(Some(PlantedFault::RepairCounts)), "it would have been brought back");
-}
-
-#[test]
-fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
-    let losers = |fault| {
-        plant(fault);
-        let mut world = FakeQuorum::new(1, 3, 1);
-        world.clients[0].cut = vec![false, true, true];
-        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
-        let mut having = 0;
-        for _ in 0..200 {
-            world.step().unwrap();
-            having = having.max(world.having());
-        }
-        plant(None);
-        simulated::end();
-        having
-    };
-    assert_eq!(losers(None), 0);
-    assert_eq!(losers(Some(PlantedFault::LoserKept)), 1);
-    let winners = |fault| {
-        plant(fault);
-        let mut world = held(30);
-        world.pass(200);
-        let having = world.having();
-        plant(None);
-        simulated::end();
-        having
-    };
-    assert_eq!(winners(None), 3);
-    assert_eq!(winners(Some(PlantedFault::WinnerUndone)), 2);
-}
-
-#[test]
-fn a_node_whose_leases_end_too_soon_does_not_vote() {
-    let runs = |fast, fault| {
-        plant(fault);
-        let mut world = held(1);
-        let token = Arc::clone(&world.clients[0].token);
-        world.nodes.iter_mut().for_each(|node| node.fast = fast);
-        world.nodes[1].fast = 0;
-        world.pass(1_500);
-        let bar = world.clients[0].seats[0].bar(Moment::now());
-        world.clients[0].cut[2] = true;
-        world.pass(1_200);
-        let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
-        world.nodes.iter_mut().for_each(|node| node.fast = 0);
-        world.clients[0].cut[2] = false;
-        world.pass(6_000);
-        let later = world.clients[0].seats[0].bar(Moment::now());
-        plant(None);
-        simulated::end();
-        (bar, is_kept, later)
-    };
-    assert_eq!(runs(9, None), (None, true, None));
-    assert_eq!(runs(200, None), (Some(Vote::Clock), false, None));
-    assert_eq!(runs(200, Some(PlantedFault::FastVote)), (None, true, None));
-}
-
-/// The token is asked for again on the connection after the one on which its release was sent.
-#[test]
-fn a_vote_that_a_lost_release_may_end_does_not_count() {
-    let holds = |fault| {
-        plant(fault);
-        let mut world = FakeQuorum::new(1, 3, 1);
-        world.nodes[0].latency = 20;
-        let other = Acquire::of(Arc::clone(Token::fresh("m9", "").wire()), None);
-        let (names, verb) = (Names::new("", "k"), Verb::Acquire(other));
-        let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
-        let clock = world.nodes[1].clock(BEGIN);
-        let _ = world.nodes[1].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
-        world.clients[0].cut[2] = true;
-        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
-        let is_release =
-            |(.., command): &(_, _, Command)| matches!(command.verb, Verb::Release { .. });
-        let is_undone = |world: &FakeQuorum| {
-            let line = world.clients[0].lines[0].as_ref().map(|line| line.lock().unwrap());
-            line.is_some_and(|line| line.up.iter().any(is_release))
-        };
-        (0..).find(|_| world.step().is_err() || is_undone(&world));
-        let token = Arc::clone(&world.clients[0].token);
-        world.clients[0].cut[0] = true;
-        world.step().unwrap();
-        world.clients[0].cut[0] = false;
-        world.nodes[1].state = State::default();
-        world.clients[0].doing = Doing::Rests { until: u64::MAX };
-        while !world.clients[0].wire.nodes[0].is_linked() {
-            world.step().unwrap();
-        }
-        world.clients[0].token = Arc::clone(&token);
-        world.clients[0].ask(world.now, 0);
-        let holds = (0..100).any(|_| {
-            world.step().unwrap();
-            world.clients[0].token == token && world.clients[0].holds(world.now)
-        });
-        plant(None);
-        simulated::end();
-        holds
-    };
-    assert!(!holds(None));
-    assert!(holds(Some(PlantedFault::UndoForgotten)));
 }

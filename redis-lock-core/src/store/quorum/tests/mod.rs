@@ -1,0 +1,214 @@
+//! What a quorum does while its nodes and their clocks do what they like.
+
+mod fake;
+
+use std::sync::Arc;
+
+use self::fake::{BEGIN, Doing, FakeQuorum, TTL};
+use crate::Token;
+use crate::domain::clock::Moment;
+use crate::domain::env::simulated;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::planted::{PlantedFault, plant};
+use crate::domain::too_few::Vote;
+use crate::store::memory::State;
+use crate::store::{Acquire, Answer, Command, Verb};
+
+fn found(fault: PlantedFault, nodes: usize) -> bool {
+    plant(Some(fault));
+    let found = (0..40).any(|seed| FakeQuorum::run(seed, nodes).is_err());
+    plant(None);
+    simulated::end();
+    found
+}
+
+#[test]
+fn no_two_hold_it_and_fences_rise_whatever_nodes_do() {
+    let mut grants = 0;
+    for seed in 0..6 {
+        for nodes in [3, 5] {
+            grants += FakeQuorum::run(seed, nodes).unwrap_or_else(|what| panic!("{seed}: {what}"));
+        }
+    }
+    simulated::end();
+    assert!(grants > 100, "{grants}");
+}
+
+#[test]
+fn faults_that_are_put_in_are_found() {
+    use PlantedFault::{FenceOfOne, MajorityOfReached, YoungVote};
+    for fault in [YoungVote, MajorityOfReached, FenceOfOne] {
+        assert!(found(fault, 3), "{fault:?}");
+    }
+    assert!(found(YoungVote, 5));
+}
+
+/// A quorum of three without any trouble, of which one may be slow, and a client that has the lock.
+fn held(latency: u64) -> FakeQuorum {
+    let mut world = FakeQuorum::new(1, 3, 1);
+    world.nodes[2].latency = latency;
+    world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+    let holds = |world: &FakeQuorum| world.clients[0].holds(world.now);
+    while !holds(&world) {
+        world.step().unwrap();
+    }
+    if let Doing::Holds { leaves, .. } = &mut world.clients[0].doing {
+        *leaves = u64::MAX;
+    }
+    world
+}
+
+#[test]
+fn a_repair_counts_only_when_a_later_renewal_has_found_it() {
+    let is_lost = |fault| {
+        plant(fault);
+        let mut world = held(1);
+        let token = Arc::clone(&world.clients[0].token);
+        world.pass(200);
+        world.nodes[0].state = State::default();
+        world.nodes[1].state = State::default();
+        world.pass(600);
+        plant(None);
+        simulated::end();
+        world.clients[0].token != token
+    };
+    assert!(is_lost(None));
+    assert!(!is_lost(Some(PlantedFault::RepairCounts)), "it would have been brought back");
+}
+
+#[test]
+fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
+    let losers = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 1);
+        world.clients[0].cut = vec![false, true, true];
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+        let mut having = 0;
+        for _ in 0..200 {
+            world.step().unwrap();
+            having = having.max(world.having());
+        }
+        plant(None);
+        simulated::end();
+        having
+    };
+    assert_eq!(losers(None), 0);
+    assert_eq!(losers(Some(PlantedFault::LoserKept)), 1);
+    let winners = |fault| {
+        plant(fault);
+        let mut world = held(30);
+        world.pass(200);
+        let having = world.having();
+        plant(None);
+        simulated::end();
+        having
+    };
+    assert_eq!(winners(None), 3);
+    assert_eq!(winners(Some(PlantedFault::WinnerUndone)), 2);
+}
+
+#[test]
+fn a_node_whose_leases_end_too_soon_does_not_vote() {
+    let runs = |fast, fault| {
+        plant(fault);
+        let mut world = held(1);
+        let token = Arc::clone(&world.clients[0].token);
+        world.nodes.iter_mut().for_each(|node| node.fast = fast);
+        world.nodes[1].fast = 0;
+        world.pass(1_500);
+        let bar = world.clients[0].seats[0].bar(Moment::now());
+        world.clients[0].cut[2] = true;
+        world.pass(1_200);
+        let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
+        world.nodes.iter_mut().for_each(|node| node.fast = 0);
+        world.clients[0].cut[2] = false;
+        world.pass(6_000);
+        let later = world.clients[0].seats[0].bar(Moment::now());
+        plant(None);
+        simulated::end();
+        (bar, is_kept, later)
+    };
+    assert_eq!(runs(9, None), (None, true, None));
+    assert_eq!(runs(200, None), (Some(Vote::Clock), false, None));
+    assert_eq!(runs(200, Some(PlantedFault::FastVote)), (None, true, None));
+}
+
+/// The token is asked for again on the connection after the one on which its release was sent.
+#[test]
+fn a_vote_that_a_lost_release_may_end_does_not_count() {
+    let holds = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 1);
+        world.nodes[0].latency = 20;
+        let other = Acquire::of(Arc::clone(Token::fresh("m9", "").wire()), None);
+        let (names, verb) = (Names::new("", "k"), Verb::Acquire(other));
+        let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
+        let clock = world.nodes[1].clock(BEGIN);
+        let _ = world.nodes[1].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
+        world.clients[0].cut[2] = true;
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+        let is_release =
+            |(.., command): &(_, _, Command)| matches!(command.verb, Verb::Release { .. });
+        let is_undone = |world: &FakeQuorum| {
+            let line = world.clients[0].lines[0].as_ref().map(|line| line.lock().unwrap());
+            line.is_some_and(|line| line.up.iter().any(is_release))
+        };
+        (0..).find(|_| world.step().is_err() || is_undone(&world));
+        let token = Arc::clone(&world.clients[0].token);
+        world.clients[0].cut[0] = true;
+        world.step().unwrap();
+        world.clients[0].cut[0] = false;
+        world.nodes[1].state = State::default();
+        world.clients[0].doing = Doing::Rests { until: u64::MAX };
+        while !world.clients[0].wire.nodes[0].is_linked() {
+            world.step().unwrap();
+        }
+        world.clients[0].token = Arc::clone(&token);
+        world.clients[0].ask(world.now, 0);
+        let holds = (0..100).any(|_| {
+            world.step().unwrap();
+            world.clients[0].token == token && world.clients[0].holds(world.now)
+        });
+        plant(None);
+        simulated::end();
+        holds
+    };
+    assert!(!holds(None));
+    assert!(holds(Some(PlantedFault::UndoForgotten)));
+}
+
+/// A server that stood still executes it when nothing else that it may have of the token is left.
+#[test]
+fn what_arrives_when_its_lease_would_be_long_over_is_given_back() {
+    let mut world = FakeQuorum::new(1, 3, 1);
+    world.nodes[0].latency = 90;
+    world.clients[0].cut[1..].fill(true);
+    world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
+    world.pass(60);
+    world.clients[0].cut[0] = true;
+    world.pass(40);
+    let strays = &mut world.clients[0].strays;
+    // The release that was sent behind it is lost.
+    strays.retain(|(.., command)| command.verb.acquires());
+    strays.iter_mut().for_each(|(due, ..)| *due += 60_000);
+    assert!(!strays.is_empty());
+    world.clients[0].leave();
+    world.pass(1);
+    world.clients[0].doing = Doing::Rests { until: u64::MAX };
+    while !world.clients[0].strays.is_empty() {
+        world.pass(1);
+    }
+    let has_it = |world: &mut FakeQuorum| {
+        let other = Acquire::of(Arc::clone(Token::fresh("m9", "").wire()), Some(TTL));
+        let (names, verb) = (Names::new("", "k"), Verb::Acquire(other));
+        let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
+        let clock = world.nodes[0].clock(world.now);
+        let answer = world.nodes[0].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
+        matches!(answer, Ok(Answer::Busy(_)))
+    };
+    assert!(has_it(&mut world));
+    world.clients[0].cut[0] = false;
+    world.pass(300);
+    assert!(!has_it(&mut world));
+}
