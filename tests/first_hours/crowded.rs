@@ -1,9 +1,11 @@
 //! `max_waiters`: a queue that is long enough already.
 
+use std::future::Future;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use redis_locks::{ConfigError, LockError, Locks, Request};
-use testbed::{PATIENCE, eventually};
+use redis_locks::{ConfigError, Guard, LockError, Locks, Request};
+use testbed::{PATIENCE, Proxy, eventually};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -11,10 +13,12 @@ use crate::arena::Arena;
 
 /// Has a thousand calls ask while the lock is held. Returns how many were told that it is crowded.
 async fn crowd(request: &Request, most: usize) -> usize {
-    let mut calls = JoinSet::new();
-    for _ in 0..1_000 {
-        calls.spawn(request.clone().max_waiters(most).acquire());
-    }
+    let calls = (0..1_000).map(|_| request.clone().max_waiters(most).acquire());
+    crowded(calls.collect(), most).await
+}
+
+/// Returns how many of a thousand calls are told that it is crowded.
+async fn crowded(mut calls: JoinSet<Result<Guard, LockError>>, most: usize) -> usize {
     let mut crowded = 0;
     while crowded < 1_000 - most {
         let ended = timeout(PATIENCE, calls.join_next()).await.unwrap().unwrap().unwrap();
@@ -127,5 +131,27 @@ fn of_a_burst_as_many_calls_wait_as_may_for_a_holder_elsewhere() {
         one.shutdown().await;
         other.shutdown().await;
     });
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_burst_whose_first_questions_fail_as_many_calls_wait_as_may() {
+    let server = testbed::Server::start();
+    let proxy = Proxy::to(server.port());
+    let one = Locks::connect(proxy.url()).await.unwrap();
+    let other = Locks::connect(server.url()).await.unwrap();
+    let _permit = other.permit("p", 1).acquire().await.unwrap();
+    let request = one.permit("p", 1).max_waiters(10);
+    // No call has an answer when the connection ends.
+    proxy.hole();
+    let mut calls: Vec<_> = (0..1_000).map(|_| Box::pin(request.clone().acquire())).collect();
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    proxy.pass();
+    proxy.kill_all();
+    assert_eq!(crowded(calls.into_iter().collect(), 10).await, 990);
+    one.shutdown().await;
+    other.shutdown().await;
     server.assert_clean();
 }

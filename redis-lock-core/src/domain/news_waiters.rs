@@ -67,3 +67,23 @@ impl Drop for Counted<'_> {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// In a forked child another thread of the parent may have had the lock of the line.
+    #[test]
+    fn news_that_are_there_are_read_without_the_line() {
+        let waiters = NewsWaiters::default();
+        let looking = waiters.until(|| {
+            assert_eq!(waiters.count(), 0, "it is in the line already");
+            Some(())
+        });
+        assert_eq!(pin!(looking).now_or_never(), Some(()));
+    }
+}

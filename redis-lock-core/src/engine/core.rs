@@ -151,11 +151,25 @@ impl Core {
         result
     }
 
-    /// Sends what was put on queues and does what follows, until nothing is left to do.
+    /// Sends what was put on queues and does what follows, until nothing is left to do. Notices come last,
+    /// one at a time. Where there are several they are listed, so that another thread can take the rest
+    /// when a waker blocks this one.
     pub(super) fn finish(&self, work: &mut Work) {
+        let mut listed = 0_usize;
         loop {
             self.send(work);
-            let Some(notice) = work.notices.pop_front() else { return };
+            if listed > 0 || work.notices.len() > 1 {
+                listed += work.notices.len();
+                self.list(&mut work.notices);
+            }
+            let notice = match listed.checked_sub(1) {
+                Some(rest) => {
+                    listed = rest;
+                    self.notices.take()
+                }
+                None => work.notices.pop_front(),
+            };
+            let Some(notice) = notice else { return };
             self.carry_out(notice, work);
         }
     }
@@ -208,7 +222,7 @@ impl Core {
         }
         let env = Env { line, waiting, ..self.env(now, &place, lingers) };
         if let Err(fault) = contained(|| change(&mut resident.machine, &env, effects)) {
-            resident.fail(&fault, &env, effects);
+            resident.machine.fail(&fault, &env, effects);
         }
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -248,6 +262,8 @@ impl Core {
     /// Makes notices of what a step wants done later.
     pub(super) fn note(&self, id: &LockId, work: &mut Work) {
         let Work { notices, effects, .. } = work;
+        // Not under a lock, because what ends with a hold may run the user's code.
+        effects.moved.clear();
         // Most steps have none.
         for later in effects.later.drain(..) {
             if let Later::Lost(hold) = &later {

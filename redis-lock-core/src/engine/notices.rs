@@ -22,7 +22,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::state::IdleEvent;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Confirmation, Later};
+use crate::lock::{Confirm, Confirmation, Later, Machine};
 use crate::observe::Audience;
 use crate::store::Answer;
 
@@ -45,6 +45,8 @@ pub(crate) enum Notice {
     Observe(Box<Observation>),
     /// Wakes one of several who are woken by the same.
     Wake(Waker),
+    /// What a bug has left of a machine, with its wakers.
+    Broken(Box<Machine<Handle>>),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
 }
@@ -98,6 +100,7 @@ impl Notice {
                 Self::observe(Observation::Failed(demand.key().to_string(), demand.sort(), fault))
             }
             Later::Idle(sort, event) => Self::observe(Observation::Idle(sort, event)),
+            Later::Broken(machine) => Self::Broken(machine),
         }
     }
 }
@@ -117,6 +120,10 @@ struct List {
     threads: usize,
     idle: usize,
     is_over: bool,
+    /// Whether some were added since the engine last looked.
+    is_added_to: bool,
+    /// Whether the engine is going to look soon, so that it need not be woken for what is added.
+    is_watched: bool,
 }
 
 impl Notices {
@@ -124,12 +131,16 @@ impl Notices {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, notices: &mut VecDeque<Notice>) {
+    /// Adds notices. Returns whether the engine has to be woken to watch them.
+    pub(super) fn add(&self, notices: &mut VecDeque<Notice>) -> bool {
         if notices.is_empty() {
-            return;
+            return false;
         }
         let now = Moment::now();
-        self.list().notices.extend(notices.drain(..).map(|notice| (now, notice)));
+        let mut list = self.list();
+        list.notices.extend(notices.drain(..).map(|notice| (now, notice)));
+        list.is_added_to = true;
+        !list.is_watched
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -159,7 +170,12 @@ impl Notices {
     /// Returns when to look again.
     pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
         let mut list = self.list();
-        let Some((oldest, _)) = list.notices.front() else { return Moment::NEVER };
+        // While some are added all the time, it looks now and then, and is not woken for each.
+        let was_added_to = std::mem::take(&mut list.is_added_to);
+        list.is_watched = was_added_to || !list.notices.is_empty();
+        let Some((oldest, _)) = list.notices.front() else {
+            return if was_added_to { now.after(STUCK) } else { Moment::NEVER };
+        };
         let stuck = oldest.after(STUCK);
         if now < stuck {
             return stuck;

@@ -252,6 +252,7 @@ impl Core {
             Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
             Notice::Lost(hold) => hold.report_end(Some(&self.notices.audience)),
             Notice::Wake(waker) => waker.wake(),
+            Notice::Broken(machine) => drop(machine),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(*observation, &self.notices.audience),
         }
@@ -277,6 +278,17 @@ impl Core {
     /// Leaves notices to the threads that carry them out, which the engine starts and watches.
     pub(super) fn leave(&self, notices: &mut VecDeque<Notice>) {
         self.notices.add(notices);
+        self.call_threads();
+    }
+
+    /// Lists notices that this thread is going to carry out, for others in case it is blocked meanwhile.
+    pub(super) fn list(&self, notices: &mut VecDeque<Notice>) {
+        if self.notices.add(notices) {
+            self.call_threads();
+        }
+    }
+
+    fn call_threads(&self) {
         if self.has_ended.load(Ordering::SeqCst) {
             self.notices.hand_to_thread(self.notifier());
         } else {

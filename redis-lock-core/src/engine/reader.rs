@@ -160,7 +160,7 @@ impl Role {
             traffic.pump(Moment::now(), &mut work.settled);
         }
         let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
-        self.core.read(work);
+        self.core.finish(work);
         if woken > 1 {
             self.let_others_run().await;
         }
@@ -195,26 +195,6 @@ impl Role {
             self.path().task_news.wake();
             self.core.waker.wake();
         }
-        self.core.read(work);
-    }
-}
-
-impl Core {
-    /// Hands over all outcomes that were read, then notifies callers one at a time. Where there are several,
-    /// another thread can take the rest when a waker blocks this one.
-    pub(super) fn read(&self, work: &mut Work) {
-        let mut are_listed = false;
-        loop {
-            self.send(work);
-            are_listed |= work.notices.len() > 1;
-            let notice = if are_listed {
-                self.notices.add(&mut work.notices);
-                self.notices.take()
-            } else {
-                work.notices.pop_front()
-            };
-            let Some(notice) = notice else { return };
-            self.carry_out(notice, work);
-        }
+        self.core.finish(work);
     }
 }

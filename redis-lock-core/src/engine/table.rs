@@ -11,12 +11,10 @@ use tokio::sync::oneshot;
 
 use super::idle_leases::LingerPauses;
 use super::lock_id::LockId;
+use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
 use crate::lock::hold::Hold;
-use crate::lock::{Effects, Env, Heard, LineStanding, LineView, Machine};
-use crate::store::wire::contained;
-use crate::{LockError, LossReason};
+use crate::lock::{Heard, LineStanding, LineView, Machine};
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;
@@ -321,16 +319,6 @@ impl Resident {
             standing: LineStanding::Outside,
             idle_entry: None,
             asked: 0,
-        }
-    }
-
-    /// A bug made the machine panic. What it knew may be wrong, so its hold ends as lost, and those who
-    /// wait are refused.
-    pub(super) fn fail(&mut self, fault: &Fault, env: &Env<'_>, out: &mut Effects<Handle>) {
-        let error = LockError::backend(None, fault);
-        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
-        if contained(|| self.machine.close(&error, &reason, env, out)).is_err() {
-            self.machine = Machine::new();
         }
     }
 

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use testbed::{Server, eventually, holds_for};
 
 use super::core::Core;
 use super::lock_id::LockId;
+use super::outcomes::UNWANTED;
 use super::path::{InHand, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
@@ -404,4 +406,61 @@ fn a_step_that_panics_costs_its_own_lock_and_no_other() {
     other.blocking_verify().unwrap();
     other.blocking_release().unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn a_token_in_the_hands_of_a_step_that_panics_is_released() {
+    const LONG: Duration = PATIENCE.saturating_mul(6);
+    let server = Server::start();
+    let [locks, other] = [(); 2].map(|()| Locks::open(server.url()).unwrap());
+    let names = demand("a").names;
+    let panic_in_step = || {
+        let id = LockId::mutex(names.main());
+        locks.link().ask(&id, |machine, _, out| machine.break_while_moved(out));
+    };
+    let guard = locks.mutex("a").ttl(LONG).blocking_acquire().unwrap();
+    panic_in_step();
+    assert_eq!(guard.state(), LockState::Lost);
+    eventually(PATIENCE, "what was held is free", || !server.exists("lock:a"));
+    drop(guard);
+
+    have_a_lease_linger(&locks, "a");
+    panic_in_step();
+    eventually(PATIENCE, "what lingered is free", || !server.exists("lock:a"));
+
+    let held = other.mutex("a").ttl(LONG).blocking_acquire().unwrap();
+    let request = locks.mutex("a").wait(PATIENCE);
+    let waiting = thread::spawn(move || request.blocking_acquire());
+    eventually(PATIENCE, "it has queued", || server.keys().iter().any(|key| key.ends_with("~q")));
+    panic_in_step();
+    let outcome = waiting.join().unwrap();
+    assert!(matches!(&outcome, Err(LockError::Backend { .. })), "{outcome:?}");
+    held.blocking_release().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_release_that_panics_is_no_success() {
+    let locks = Locks::in_memory();
+    let guard = locks.mutex("a").blocking_acquire().unwrap();
+    let id = LockId::mutex(demand("a").names.main());
+    let outcome = locks.link().release(&id, guard.hold(), false, || panic!("a planted bug"));
+    assert!(matches!(outcome, Some(Err(LockError::Backend { .. }))), "{outcome:?}");
+    drop(guard);
+    locks.mutex("a").blocking_acquire().unwrap().blocking_release().unwrap();
+}
+
+#[test]
+fn that_no_caller_wants_a_lock_any_more_is_no_outage() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = locks.link().core();
+    let lines = |what: &'static str| {
+        let mut lines = VecDeque::new();
+        let refused = Outcome::Refused(Fault::new(FaultClass::Refused, what));
+        core.note_outcome(core.places.only().unwrap(), &refused, &mut lines);
+        lines.len()
+    };
+    assert_eq!(lines(UNWANTED), 0);
+    assert_eq!(lines("the server has no room"), 1, "this is one");
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use testbed::{WakeLog, eventually};
+use testbed::{Server, WakeLog, eventually};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -16,7 +16,7 @@ use super::lock_id::LockId;
 use super::reading_tests::{
     Blocks, ask, current_thread, have_a_task_read, server_and_locks, two_workers,
 };
-use super::tests::{PATIENCE, Still};
+use super::tests::{PATIENCE, Still, have_a_lease_linger};
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
 use crate::lock::Waiter;
@@ -267,4 +267,71 @@ fn a_worker_outlives_the_waker_of_a_local_set_that_panics() {
     });
     locks.blocking_shutdown();
     server.assert_clean();
+}
+
+/// Has a hold end by `end` while two callers ask the server about it.
+fn end_while_asked(server: &Server, locks: &Locks, guard: Guard, end: fn(Guard)) {
+    let (says, said) = mpsc::channel();
+    let other = locks.clone();
+    let own = OwnWaker::new(move || says.send(can_be_stepped(&other)).unwrap());
+    let waker = Waker::from(own);
+    // No answer comes before the end.
+    server.freeze();
+    let mut outcomes = [(); 2].map(|()| {
+        let (confirm, mut outcome) = oneshot::channel();
+        locks.link().ask(&LockId::mutex("lock:k"), |machine, env, out| {
+            machine.check(guard.hold(), confirm, env, out);
+        });
+        let polled = pin!(&mut outcome).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        outcome
+    });
+    end(guard);
+    server.thaw();
+    for outcome in &mut outcomes {
+        assert_eq!(said.recv_timeout(PATIENCE * 2), Ok(true));
+        assert!(matches!(outcome.try_recv(), Ok(Err(LockError::Lost { .. }))));
+    }
+}
+
+#[test]
+fn who_asks_about_a_hold_that_ends_is_woken_while_nothing_is_locked() {
+    let (server, locks) = server_and_locks();
+    end_while_asked(&server, &locks, held(&locks), drop);
+    end_while_asked(&server, &locks, held(&locks), |guard| drop(guard.detach()));
+    server.run::<()>("DEL lock:k");
+    // Taken from a lease that lingers, which it becomes again.
+    have_a_lease_linger(&locks, "k");
+    let mut request = locks.mutex("k").ttl(PATIENCE * 3);
+    request.options.linger = Some(PATIENCE * 2);
+    end_while_asked(&server, &locks, request.blocking_acquire().unwrap(), drop);
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
+
+#[test]
+fn a_waker_that_blocks_the_thread_of_a_step_keeps_the_news_from_no_other_caller() {
+    let locks = Locks::in_memory();
+    let guard = held(&locks);
+    let (gate, log) = (Arc::new(Mutex::new(())), WakeLog::new());
+    let closed = gate.lock().unwrap();
+    let wakers = [Waker::from(Arc::new(Blocks(Arc::clone(&gate)))), log.waker()];
+    let mut waiting = [(); 2].map(|()| Box::pin(locks.mutex("k").acquire()));
+    for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    let other = locks.clone();
+    let refusing = thread::spawn(move || {
+        other.link().ask(&LockId::mutex("lock:k"), |machine, env, out| {
+            machine.refuse_all(&LockError::Shutdown, env, out);
+        });
+    });
+    eventually(PATIENCE, "the second one is woken", || log.count() > 0);
+    drop(closed);
+    refusing.join().unwrap();
+    for waiting in &mut waiting {
+        let outcome = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(outcome, Poll::Ready(Err(LockError::Shutdown))), "{outcome:?}");
+    }
+    guard.blocking_release().unwrap();
 }

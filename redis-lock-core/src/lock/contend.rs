@@ -84,7 +84,7 @@ impl Contending {
     }
 
     /// The demand of the waiter for whom the last question was asked.
-    pub(super) fn demand(&self) -> &Demand {
+    pub(super) fn demand(&self) -> &Arc<Demand> {
         &self.demand
     }
 
@@ -107,6 +107,11 @@ impl Contending {
     /// Whether the server has not answered yet.
     pub(super) fn is_first(&self) -> bool {
         matches!(self.last_answer, LastAnswer::Nothing)
+    }
+
+    /// Whether the server has said that the lock is busy.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refusals > 0
     }
 
     /// The token, if messages may name it.
@@ -190,9 +195,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
-        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return;
-        };
+        let Stage::Contending(contending) = self.take_stage(out) else { return };
         out.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
@@ -304,9 +307,7 @@ impl<W> Machine<W> {
             let (key, reason) = (waiter.demand.key().to_string(), reason.clone());
             out.fail(waiter.handle, LockError::Lost { key, reason });
         }
-        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return;
-        };
+        let Stage::Contending(contending) = self.take_stage(out) else { return };
         // Of several keys, those that the token has may be somebody's who adopted it rightly.
         let is_single = !matches!(contending.demand.kind, Kind::All { .. });
         if is_single && contending.attempt.is_in_doubt() {
@@ -375,9 +376,7 @@ impl<W> Machine<W> {
             // The question was that of a caller who wanted no numbers, and has left.
             return self.ask_again(env, out);
         }
-        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return;
-        };
+        let Stage::Contending(contending) = self.take_stage(out) else { return };
         let was_free = contending.refusals == 0;
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             out.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver), env);
@@ -472,9 +471,7 @@ impl<W> Machine<W> {
             return;
         }
         let open = self.open.take();
-        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return;
-        };
+        let Stage::Contending(contending) = self.take_stage(out) else { return };
         if contending.attempt.is_adopted() {
             // The token is not ours alone: the process that gave it away may adopt it again.
             contending.attempt.ends();

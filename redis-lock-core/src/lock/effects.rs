@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Confirm, Env, Hold, Question, Reap};
-use crate::LockError;
+use super::{Confirm, Env, Hold, Machine, Question, Reap};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
@@ -11,6 +10,7 @@ use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
 use crate::domain::state::IdleEvent;
 use crate::store::Command;
+use crate::{LockError, Token};
 
 /// What has to be done after one step of a machine, in order.
 #[derive(Debug)]
@@ -22,6 +22,17 @@ pub(crate) struct Effects<W> {
     /// Set when another process has asked for a lease that could linger: whether it was taken again here
     /// before, without a command.
     pub(crate) asked_away: Option<bool>,
+    /// The stages that were taken out, in case a bug makes the step panic before it has brought their
+    /// tokens to safety.
+    pub(crate) moved: Vec<Moved>,
+}
+
+/// What a stage has on the server. While a step moves the stage, a panic would drop it.
+#[derive(Debug)]
+pub(crate) enum Moved {
+    /// A token that no guard relies on, with the demand that it was made for.
+    Token(Token, Arc<Demand>),
+    Hold(Arc<Hold>),
 }
 
 /// Something to send to the server.
@@ -65,11 +76,13 @@ pub(crate) enum Later<W> {
     Fault(Arc<Demand>, Fault),
     /// Something happened to a lease that lingers.
     Idle(LockSort, IdleEvent),
+    /// A bug has broken this machine. It has wakers, so it is dropped when no lock of the engine is held.
+    Broken(Box<Machine<W>>),
 }
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), asked_away: None }
+        Self { out: Vec::new(), later: Vec::new(), asked_away: None, moved: Vec::new() }
     }
 }
 

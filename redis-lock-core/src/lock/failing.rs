@@ -158,23 +158,23 @@ impl<W> Machine<W> {
         if is_held { waiting } else { waiting.saturating_sub(asking) }
     }
 
-    /// How many calls wait in these machines of one key that the server has refused the lock before.
+    /// How many calls of these machines of one key have to wait for certain.
     pub(crate) fn refused_before<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
     where
         W: 'a,
     {
-        let has_answer = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if !contending.is_first());
-        machines.filter(has_answer).map(|machine| machine.waiters.waiting()).sum()
+        let has_to_wait = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if contending.was_refused() || contending.is_held_back());
+        machines.filter(has_to_wait).map(|machine| machine.waiters.waiting()).sum()
     }
 
-    /// Whether its call wants no long queue, and has asked for the first time.
+    /// Whether its call wants no long queue, and was not told yet that the lock is busy.
     pub(crate) fn may_be_crowded(&self) -> bool {
         let limit = self.waiters.first().and_then(|first| first.demand.terms.max_waiters);
-        matches!(&self.stage, Stage::Contending(contending) if contending.is_first())
+        matches!(&self.stage, Stage::Contending(contending) if !contending.was_refused())
             && limit.is_some()
     }
 
-    /// The lock is busy. Refuses a call that asked for the first time when so many wait already.
+    /// The lock is busy. Refuses a call that hears this for the first time when so many wait already.
     pub(super) fn refuse_crowd(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
         if open.about == About::Take || !self.may_be_crowded() {
             return;

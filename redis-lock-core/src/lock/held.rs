@@ -413,7 +413,7 @@ impl<W> Machine<W> {
     /// The hold was lost. `is_gone` means that the server itself says that it has nothing of the
     /// token.
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
-        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Some(held) = self.take_held(env, out) else { return };
         // The process that gave an adopted token away may still rely on it: a lease that ran out
         // here may run on there, and it ends by itself. Where the server has nothing of it, nobody
         // has it.
@@ -435,14 +435,23 @@ impl<W> Machine<W> {
         self.start(env, out);
     }
 
-    fn part_with_lost(&mut self, held: Held, fate: Fate, env: &Env<'_>, out: &mut Effects<W>) {
-        let Held { attempt, hold, wanted, .. } = held;
-        let mut open = self.open.take();
-        let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
-        let reason = hold.quiet_loss(env.now).unwrap_or(LossReason::Expired);
-        for asker in wanted.askers.into_iter().chain(asked) {
-            out.confirm(asker.confirm, Err(hold.lost_error(reason.clone())));
+    /// Takes out the hold, which has ended. The callers that still want something of it hear that when no
+    /// lock of the engine is held: to drop what they wait for would wake them here.
+    pub(super) fn take_held(&mut self, env: &Env<'_>, out: &mut Effects<W>) -> Option<Held> {
+        let Stage::Held(mut held) = self.take_stage(out) else { return None };
+        let asked = self.open.as_mut().map(|open| &mut open.askers);
+        for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
+            for asker in std::mem::take(askers) {
+                let reason = held.hold.quiet_end(env.now).unwrap_or(LossReason::Expired);
+                out.confirm(asker.confirm, Err(held.hold.lost_error(reason)));
+            }
         }
+        Some(held)
+    }
+
+    fn part_with_lost(&mut self, held: Held, fate: Fate, env: &Env<'_>, out: &mut Effects<W>) {
+        let Held { attempt, hold, .. } = held;
+        let open = self.open.take();
         if fate == Fate::Ends {
             attempt.ends();
         } else if let Some(reap) = Reap::of(attempt, open, &hold.demand) {
@@ -456,11 +465,9 @@ impl<W> Machine<W> {
 
     /// Takes the lock from its guard, which then counts as lost.
     pub(super) fn revoke(&mut self, reason: &LossReason, env: &Env<'_>, out: &mut Effects<W>) {
-        if !matches!(self.stage, Stage::Held(_)) {
-            return;
-        }
-        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Stage::Held(held) = &self.stage else { return };
         held.hold.lose(env.now, reason.clone());
+        let Some(held) = self.take_held(env, out) else { return };
         self.part_with_lost(held, Fate::Released, env, out);
     }
 

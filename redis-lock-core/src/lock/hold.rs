@@ -129,7 +129,12 @@ impl Hold {
 
     /// Why guards that joined it have the lock no more, if that is so: it was lost, or given back.
     pub(crate) fn end(&self, now: Moment) -> Option<LossReason> {
-        let Some(life) = self.seen(now) else { return Some(parents()) };
+        if self.is_forked() { Some(parents()) } else { self.quiet_end(now) }
+    }
+
+    /// The same, also in a forked child process.
+    pub(crate) fn quiet_end(&self, now: Moment) -> Option<LossReason> {
+        let life = self.latch(now);
         if life.phase == Phase::Released {
             let because = Some("the guard that it joined was released".to_owned());
             return Some(LossReason::Removed { because });

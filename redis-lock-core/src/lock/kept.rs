@@ -37,6 +37,10 @@ impl KeptLease {
         self.attempt.token()
     }
 
+    pub(super) fn demand(&self) -> &Arc<Demand> {
+        &self.demand
+    }
+
     pub(super) fn since(&self) -> Moment {
         self.since
     }
@@ -82,7 +86,7 @@ impl<W> Machine<W> {
 
     /// Keeps the lease of a hold that has ended.
     pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Some(held) = self.take_held(env, out) else { return };
         let Held { attempt, hold, lease, fences, was_free, was_taken_again, .. } = held;
         let linger = hold.demand.terms.linger.unwrap_or(Duration::ZERO);
         let mut kept = KeptLease {
@@ -114,9 +118,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Arc<Hold>> {
-        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return None;
-        };
+        let Stage::Kept(kept) = self.take_stage(out) else { return None };
         let sort = kept.demand.sort();
         let KeptLease { attempt, lease, mut fences, was_free, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
@@ -171,7 +173,7 @@ impl<W> Machine<W> {
             }
             // No caller held it, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
-                if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
+                if let Stage::Kept(kept) = self.take_stage(out) {
                     kept.attempt.ends();
                     out.idle(kept.demand.sort(), IdleEvent::Ended(IdleEnd::Trouble), env);
                 }
@@ -229,7 +231,7 @@ impl<W> Machine<W> {
         if !matches!(self.stage, Stage::Kept(_)) {
             return;
         }
-        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Stage::Kept(kept) = self.take_stage(out) else { return };
         out.idle(kept.demand.sort(), IdleEvent::Ended(why), env);
         if why == IdleEnd::Asked {
             out.asked_away = Some(kept.was_taken_again);

@@ -37,6 +37,7 @@ mod hold_life;
 mod kept;
 mod line;
 mod local_view;
+mod moved;
 mod question;
 mod reap;
 mod release;

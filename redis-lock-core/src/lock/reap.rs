@@ -145,9 +145,14 @@ impl Reap {
     /// The question that this release drops has an unknown outcome.
     pub(crate) fn doubt(&mut self, now: Moment) {
         if self.unanswered {
-            let longest = self.attempt.longest();
-            self.attempt.doubt(now, Some(longest));
+            self.doubt_all(now);
         }
+    }
+
+    /// Any of its questions may have an unknown outcome.
+    pub(super) fn doubt_all(&mut self, now: Moment) {
+        let longest = self.attempt.longest();
+        self.attempt.doubt(now, Some(longest));
     }
 
     /// When the server will have forgotten the token by itself.
@@ -269,12 +274,9 @@ impl Reap {
             Outcome::Unknown(fault) => {
                 self.may_be_done |= sent < self.held_until && !planted!(TryForgotten);
                 self.fault = Some(fault);
-                if self.unanswered {
-                    // The connection of the release broke as well, and an acquisition on it may
-                    // still be executed.
-                    let longest = self.attempt.longest();
-                    self.attempt.doubt(now, Some(longest));
-                }
+                // The connection of the release broke as well, and an acquisition on it may still be
+                // executed.
+                self.doubt(now);
                 (None, self.again(now))
             }
         }

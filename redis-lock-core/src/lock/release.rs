@@ -59,7 +59,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
-        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Some(held) = self.take_held(env, out) else { return };
         // The caller has another reference to the hold, so its span does not end under the lock here.
         let Held { attempt, hold, lease, was_taken_again, .. } = held;
         if self.waited_for && was_taken_again {
@@ -124,9 +124,7 @@ impl<W> Machine<W> {
         if !is_it || !hold.release(env.now) {
             return None;
         }
-        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return None;
-        };
+        let held = self.take_held(env, out)?;
         let Held { attempt, mut lease, .. } = held;
         // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
         // executed behind the adopter's renewals.

@@ -98,6 +98,7 @@ impl Bench {
             process: crate::domain::env::process(),
         };
         let done = event(&mut self.machine, &env, &mut self.effects);
+        self.effects.moved.clear();
         self.confirm();
         done
     }
