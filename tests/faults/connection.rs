@@ -12,7 +12,7 @@ use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 
-use crate::refusing::{endless_script, is_before, kill_script};
+use crate::refusing::{endless_script, kill_script};
 use crate::scenery::*;
 
 async fn d1_a_half_open_connection_is_replaced() {
@@ -76,7 +76,7 @@ async fn d2_a_server_busy_with_a_script_for_more_than_the_ttl() {
 }
 
 async fn d3_a_password_that_is_changed_and_changed_back() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::start();

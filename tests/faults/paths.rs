@@ -3,7 +3,6 @@
 
 use testbed::{Server, eventually};
 
-use crate::refusing::is_before;
 use crate::scenery::*;
 
 /// How many connections the manager has, those of the scenery not counted.
@@ -15,7 +14,7 @@ fn connections(server: &Server) -> usize {
 }
 
 async fn has_connections(count: usize) {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server that lists the user of each connection")
     }
     let server = Server::start();

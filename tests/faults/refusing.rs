@@ -15,11 +15,6 @@ pub(crate) fn promote(server: &Server) {
     server.run::<()>("REPLICAOF NO ONE");
 }
 
-/// Whether the server of these tests is older than this version.
-pub(crate) fn is_before(major: u32) -> bool {
-    testbed::ServerBinary::any().version().0 < major
-}
-
 /// Has it refuse writes because it has no replica.
 pub(crate) fn demand_a_replica(server: &Server) {
     server.run::<()>("CONFIG SET min-replicas-to-write 1");

@@ -10,7 +10,7 @@ use redis_locks::{Guard, LockError, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
-use crate::refusing::{demand_a_replica, demand_no_replica, demote, is_before, promote};
+use crate::refusing::{demand_a_replica, demand_no_replica, demote, promote};
 use crate::scenery::*;
 
 async fn b1_anothers_lock_is_left_alone() {
@@ -236,7 +236,7 @@ async fn b8_a_body_that_panics_releases() {
 }
 
 async fn b9_no_right_to_publish_is_no_obstacle() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~* resetchannels +@all -subscribe").start();
@@ -259,7 +259,7 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
 
 /// The waiter could be notified and waits for a message; the releasing user may not publish.
 async fn b9_a_waiter_who_gets_no_message_finds_out_by_itself() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
@@ -305,7 +305,7 @@ async fn b10_a_release_refused_by_a_replica_is_made_up_for() {
 }
 
 async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server that refuses scripts for want of replicas")
     }
     let server = Server::start();
@@ -315,7 +315,7 @@ async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
 
 async fn b10_a_release_refused_for_a_failed_snapshot_is_made_up_for() {
     // Older servers protect no setting.
-    let allowed = ["--enable-protected-configs", "yes"].into_iter().filter(|_| !is_before(7));
+    let allowed = ["--enable-protected-configs", "yes"].into_iter().filter(|_| !is_before(7, 0));
     let server = Server::builder().arguments(allowed).start();
     let fail_snapshot = || {
         let vanishing = server.dir().join("vanishing");

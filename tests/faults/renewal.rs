@@ -24,17 +24,19 @@ async fn c1_no_renewal_outlives_the_release() {
     // Replies are late, so that at most moments some renewal is on its way.
     proxy.delay_down(ms(40));
     let renewals = || monitor.lines().iter().filter(|line| line.contains("PEXPIRE")).count();
+    // Transactions have few connections, on which more would wait for each other.
+    let (holders_at_once, rounds) = if is_without_scripts() { (50, 120) } else { (200, 30) };
     for round in 0.. {
         if round >= 5 && renewals() > 300 {
             break;
         }
-        assert!(round < 30, "only {} renewals: too few to show anything", renewals());
+        assert!(round < rounds, "only {} renewals: too few to show anything", renewals());
         let mut holders = Vec::new();
-        for number in 0..200_u64 {
+        for number in 0..holders_at_once {
             let request = locks.mutex(format!("job:{round}:{number}")).ttl(ms(600));
             holders.push(tokio::spawn(async move {
                 let guard = request.acquire().await.unwrap();
-                sleep(ms(120 + number)).await;
+                sleep(ms(120 + number * 200 / holders_at_once)).await;
                 guard.release().await
             }));
         }

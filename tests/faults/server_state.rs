@@ -118,7 +118,7 @@ async fn e4_a_master_that_was_demoted() {
 }
 
 async fn e4_too_few_replicas() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server that refuses scripts for want of replicas")
     }
     let server = Server::start();
@@ -127,7 +127,7 @@ async fn e4_too_few_replicas() {
 }
 
 async fn e5_a_server_that_loads_its_data() {
-    if is_before(7) {
+    if is_before(7, 0) {
         testbed::skip!("needs a server that can load slowly")
     }
     let server = Server::builder()
@@ -169,7 +169,7 @@ fn with_user(server: &Server, user: &str) -> String {
 }
 
 async fn e6_no_right_to_the_key() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~data:* &* +@all").start();
@@ -179,7 +179,7 @@ async fn e6_no_right_to_the_key() {
 }
 
 async fn e6_no_right_to_the_commands() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~* &* +@connection +ping +info").start();
@@ -189,7 +189,7 @@ async fn e6_no_right_to_the_commands() {
 }
 
 async fn e6_a_wrong_password_and_none_at_all() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::start();
@@ -204,7 +204,7 @@ async fn e6_a_wrong_password_and_none_at_all() {
 }
 
 async fn e6_no_channel_rights_at_all() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
@@ -223,7 +223,7 @@ async fn e6_no_channel_rights_at_all() {
 }
 
 async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
-    if is_before(6) {
+    if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
     let server = Server::builder().user("app on >secret ~* &* +@all").start();

@@ -9,7 +9,7 @@ use testbed::{Child, ChildIo, Proxy, Server, eventually};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::scenery::{GRACE, builder, is_without_scripts};
+use crate::scenery::{GRACE, builder, is_before, is_without_scripts};
 use crate::without_scripts::{as_user, scripting_of_child};
 
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
@@ -405,6 +405,9 @@ by_ways!((usual, by_transactions) on 2 threads:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_leases_are_handed_over_when_scripts_are_forgotten_or_denied_in_the_midst() {
+    if is_before(6, 0) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user("app on >secret ~* &* +@all").start();
     let url = as_user(&server, "app");
     let (owner, other) = (through(&url).await, through(&url).await);

@@ -33,7 +33,8 @@ async fn lg25_a_waiter_of_an_older_version_is_handed_an_idle_lease() {
     note.arg("lock:{lock:old}:~w").arg(OLD).arg(format!("{place} -"));
     server.run::<()>(&format!("ZADD lock:{{lock:old}}:~q 1 {OLD}"));
     server.query::<()>(&note).unwrap();
-    server.run::<()>(&format!("SET lock:old {value}+ KEEPTTL"));
+    let left = server.pttl("lock:old").unwrap();
+    server.run::<()>(&format!("SET lock:old {value}+ PX {left}"));
     let mut message = redis::cmd("PUBLISH");
     message.arg(format!("lock:~m:{manager}")).arg("w lock:old");
     let start = Instant::now();

@@ -241,7 +241,8 @@ async fn connections_that_died_in_silence_cost_one_time_limit_together() {
 /// because it had not asked for the lock for a while.
 async fn hand_over_asking(from: &Locks, to: &Locks, server: &Server) {
     server.reset_counts();
-    while !server.command_counts().contains_key("pubsub|numsub") {
+    // Older servers count the command without the subcommand.
+    while !server.command_counts().keys().any(|name| name.starts_with("pubsub")) {
         let held = job(from).acquire().await.unwrap();
         let waits = tokio::spawn(job(to).acquire());
         until("it has queued", || places(server) == 1).await;
@@ -318,6 +319,9 @@ async fn a_release_that_does_not_come_through_delays_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_refused_spoils_no_other_in_its_transaction() {
+    if is_before(6, 0) {
+        testbed::skip!("needs a server with users")
+    }
     let server = Server::builder().user(NO_SCRIPTS).start();
     let locks = Locks::connect(as_user(&server, "app")).await.unwrap();
     let mut guards = Vec::new();

@@ -32,6 +32,11 @@ pub const WATCHED: Duration = Duration::from_millis(300);
 /// What a call may take beyond its own bound: one command timeout, and the machine being busy.
 pub const GRACE: Duration = Duration::from_millis(1500);
 
+/// Whether the server of these tests is older than this version.
+pub fn is_before(major: u32, minor: u32) -> bool {
+    testbed::ServerBinary::any().version() < (major, minor, 0)
+}
+
 /// By which way the commands of a test go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
