@@ -41,6 +41,9 @@ pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
 pub use redis;
 
 mod engine;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lock;
 mod observe;
 #[cfg(test)]

@@ -18,4 +18,4 @@ pub(crate) mod note;
 pub(crate) mod request;
 pub(crate) mod scope;
 mod server;
-mod server_url;
+pub(crate) mod server_url;

@@ -16,6 +16,8 @@ mod direct;
 mod driver_wire;
 mod edge;
 mod encode;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzed;
 mod groups;
 mod input;
 mod listen;

@@ -25,7 +25,7 @@ mod sequence;
 mod serve;
 mod setting;
 mod snapshot;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod steps;
 mod wire;
 #[cfg(test)]
@@ -40,6 +40,6 @@ pub(super) use self_test::self_test;
 pub(crate) use sequence::Sequence;
 #[cfg(test)]
 pub(super) use setting::Setting;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use steps::{NextStep, TransactionSteps};
 pub(super) use wire::wire;

@@ -1,0 +1,4 @@
+//! No report of a cluster's slots makes what reads it panic.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| redis_lock_core::fuzzing::slots(bytes));
