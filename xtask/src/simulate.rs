@@ -37,6 +37,8 @@ struct SimulateOptions {
     exhaustive: bool,
     /// How many messages of a small history may deviate.
     depth: Option<u64>,
+    /// The only scenario of small histories that is walked over.
+    scenario: Option<String>,
 }
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
@@ -45,7 +47,8 @@ struct SimulateOptions {
 /// `--cluster`, on several nodes whose slots move and that leave and come back, with `--adopted`,
 /// where many holds are given away, or with `--readers`, where callers are tasks of runtimes, and those that
 /// read the answers are blocked, dropped, or end with their runtime. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
-/// histories in which at most D messages are late, lost, executed twice, or the last of their process.
+/// histories in which at most D messages are late, lost, executed twice, or the last of their process, with
+/// `--scenario S` over those of one scenario, such as `linger`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = read(arguments)?;
     let ordinary = match (options.transactions, options.replaced, options.cluster) {
@@ -99,6 +102,9 @@ fn test(options: &SimulateOptions, name: &str, settings: &[(&str, u64)]) -> Resu
     for (name, value) in settings {
         tests.env(name, value.to_string());
     }
+    if let Some(scenario) = &options.scenario {
+        tests.env("SIMULATE_SCENARIO", scenario);
+    }
     if let Some(fault) = &options.fault {
         tests.env("SIMULATE_FAULT", fault);
     }
@@ -143,6 +149,7 @@ fn read(arguments: &[String]) -> Result<SimulateOptions> {
             "--depth" => options.depth = Some(value.parse()?),
             "--seed" => options.seed = Some(value.parse()?),
             "--from-seed" => options.from_seed = Some(value.parse()?),
+            "--scenario" => options.scenario = Some(value.clone()),
             "--fault" => options.fault = Some(value.clone()),
             other => bail!("there is no option `{other}`"),
         }

@@ -69,6 +69,10 @@ pub(crate) enum PlantedFault {
     BytesMadeText,
     /// Of a foreign value, what was shown is ended by force, and not what stands there.
     ShownIsForced,
+    /// A fencing counter is counted on from any number. It has a test of its own, as has the next one.
+    FenceUnbounded,
+    /// A sentinel that was named once is remembered for ever.
+    SentinelsKept,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories

@@ -174,7 +174,8 @@ impl KeySpace {
                     return Value::Nil;
                 }
                 let px = rest.iter().position(|word| word == "PX");
-                let end = px.map(|at| now + rest[at + 1].parse::<u64>().expect("milliseconds"));
+                let end =
+                    px.map(|at| now.saturating_add(rest[at + 1].parse().expect("milliseconds")));
                 let value = Data::Text(bytes[0].clone());
                 self.keys.insert(key.to_owned(), Stored { value, end });
                 Value::Okay

@@ -2,6 +2,7 @@
 
 mod by_transactions;
 mod explorer;
+mod planted_ways;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -156,6 +157,15 @@ fn histories_in_which_holds_are_given_away_keep_every_promise() {
     keep_every_promise(HistoryPlan::giving_away, FIXED_SEEDS / 4);
 }
 
+/// What is found there with a planted fault is not there without it.
+#[test]
+fn histories_made_for_planted_faults_keep_every_promise() {
+    use planted_ways::{answered_late, cut_often, half_moved_for_long, moved_under_traffic};
+    for way in [answered_late, cut_often, half_moved_for_long, moved_under_traffic] {
+        keep_every_promise(way, FIXED_SEEDS / 20);
+    }
+}
+
 /// All planted faults, or the one that `SIMULATE_FAULT` names.
 fn wanted_faults() -> impl Iterator<Item = PlantedFault> {
     let wanted = std::env::var("SIMULATE_FAULT").ok();
@@ -168,8 +178,10 @@ fn wanted_faults() -> impl Iterator<Item = PlantedFault> {
 /// The histories in which a planted fault shows.
 fn way_to(fault: PlantedFault) -> Way {
     match fault {
-        PlantedFault::LateOkCredited => HistoryPlan::with_successors,
-        PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
+        PlantedFault::OthersTokenIsLoss => planted_ways::cut_often,
+        PlantedFault::LateOkCredited => planted_ways::answered_late,
+        PlantedFault::TwoKeyRenew => planted_ways::half_moved_for_long,
+        PlantedFault::BatchRedirected => planted_ways::moved_under_traffic,
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
         PlantedFault::CompleteReleased => HistoryPlan::completing,
         _ if fault.is_of_readers() => HistoryPlan::read_by_tasks,
@@ -183,16 +195,10 @@ fn way_to(fault: PlantedFault) -> Way {
 /// before a seed that finds it. `SIMULATE_PLANTED` searches from the first seed on.
 fn first_seed(fault: PlantedFault) -> u64 {
     match fault {
-        PlantedFault::OthersTokenIsLoss => 900,
-        PlantedFault::BatchRedirected => 565,
-        PlantedFault::LateOkCredited => 285,
         PlantedFault::StaleHandedOn => 55,
         PlantedFault::MarkReleased => 180,
         PlantedFault::WaitersTtl | PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
-        PlantedFault::AnyAnswer
-        | PlantedFault::AnyTerms
-        | PlantedFault::PlaceKept
-        | PlantedFault::TwoKeyRenew => 30,
+        PlantedFault::AnyAnswer | PlantedFault::AnyTerms | PlantedFault::PlaceKept => 30,
         PlantedFault::HastyShutdown => 25,
         _ => 1,
     }

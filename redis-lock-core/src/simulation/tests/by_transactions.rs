@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::planted::{self, PlantedFault};
@@ -57,6 +58,41 @@ fn a_mark_leaves_the_bytes_of_a_token_as_they_are() {
     let marked = marks();
     planted::plant(None);
     assert_ne!(marked, Value::BulkString(token));
+}
+
+/// The answers to two holders, where the fencing counter is this one at first.
+fn fenced(counter: &str) -> [Result<Answer, Fault>; 2] {
+    let server = &mut server();
+    let mut set = redis::cmd("SET");
+    set.arg(Names::new("lock", "lock:k0").fence()).arg(format!("{counter} rl1.z"));
+    server.ask(&set, 0);
+    ["rl1.a", "rl1.b"].map(|token| {
+        let wants =
+            Acquire { fences: 1, ..Acquire::of(token.into(), Some(Duration::from_secs(1))) };
+        let mut ask = |verb| server.at_once(&command(verb), (0, "lock:~m:m"), 0, &mut Vec::new());
+        let answer = ask(Verb::Acquire(wants));
+        let token = token.into();
+        let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        assert!(ask(release).is_ok());
+        answer
+    })
+}
+
+#[test]
+fn no_counter_of_another_program_gives_two_holders_one_number() {
+    let counters = [1 << 53, 1 << 58, u64::MAX - 1, u64::MAX].map(|number| number.to_string());
+    for counter in &counters {
+        assert!(fenced(counter).iter().all(Result::is_err), "{counter}");
+    }
+    planted::plant(Some(PlantedFault::FenceUnbounded));
+    let answers = counters.map(|counter| fenced(&counter));
+    planted::plant(None);
+    assert!(answers.iter().flatten().any(Result::is_ok));
+    let twice = |[one, other]: &[Result<Answer, Fault>; 2]| match (one, other) {
+        (Ok(Answer::Held { fence: one }), Ok(Answer::Held { fence: other })) => one == other,
+        _ => false,
+    };
+    assert!(answers.iter().any(twice), "{answers:?}");
 }
 
 /// A long value of another program is ended by force, as it was looked at.

@@ -40,7 +40,13 @@ fn two_and_two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
     }
 }
 
-/// What is walked over.
+/// What is walked over: all scenarios, or the one that `SIMULATE_SCENARIO` names.
+fn wanted_scenarios() -> impl Iterator<Item = (&'static str, HistoryPlan)> {
+    let wanted = std::env::var("SIMULATE_SCENARIO").ok();
+    let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+    scenarios().into_iter().filter(move |(name, _)| is_wanted(name))
+}
+
 fn scenarios() -> Vec<(&'static str, HistoryPlan)> {
     let plain = || two_and_two(|_| {});
     let mut transactions = plain();
@@ -55,12 +61,14 @@ fn scenarios() -> Vec<(&'static str, HistoryPlan)> {
     let mut readers = two_and_two(|call| call.writes = call.process == 1 && call.task == 0);
     readers.keys = vec![Sort::ReadWrite];
     readers.planned_calls.truncate(3);
+    let once = two_and_two(|call| (call.once, call.ending) = (Some(SECOND), CallEnding::Complete));
     let mut all = vec![
         ("scripts", plain()),
         ("transactions", transactions),
         ("linger", lingers),
         ("adopt", adopts),
         ("two readers and a writer", readers),
+        ("once", once),
     ];
     for (name, polls) in [("dropped at its 1st poll", 1), ("2nd", 2), ("3rd", 3)] {
         let dropped = two_and_two(|call| {
@@ -139,7 +147,7 @@ fn all_small_histories_keep_every_promise() {
     let depth = number("SIMULATE_DEPTH").map_or(1, |depth| depth as usize);
     let end = Instant::now() + Duration::from_secs(number("SIMULATE_SECONDS").unwrap_or(300));
     let (mut failed, mut all) = (Vec::new(), 0);
-    for (name, plan) in scenarios() {
+    for (name, plan) in wanted_scenarios() {
         let started = Instant::now();
         let walk = walk(&plan, depth, end, None);
         let seconds = started.elapsed().as_secs_f64();
@@ -168,7 +176,7 @@ fn planted_faults_are_found_by_few_deviations() {
         let started = Instant::now();
         let end = started + Duration::from_secs(number("SIMULATE_SECONDS").unwrap_or(60));
         let mut histories = 0;
-        let found = scenarios().into_iter().find_map(|(name, plan)| {
+        let found = wanted_scenarios().find_map(|(name, plan)| {
             let walk = walk(&plan, depth as usize, end, Some(fault));
             histories += walk.histories;
             walk.found.map(|(depth, _, what)| format!("at depth {depth}, {name}: {what}"))

@@ -299,6 +299,9 @@ impl KnownSentinels {
             let group = if is_down && was_tried { &mut gone } else { &mut to_ask };
             group.insert(address);
         }
+        if planted!(SentinelsKept) {
+            to_ask.extend(self.to_ask.iter().cloned());
+        }
         let has_changed = to_ask != self.to_ask;
         (self.to_ask, self.gone) = (to_ask, gone);
         has_changed
@@ -324,6 +327,7 @@ fn named(answers: &[(Option<Address>, SentinelReport)]) -> Vec<(Address, bool)> 
 mod tests {
     use super::super::node_list::OtherSentinel;
     use super::*;
+    use crate::domain::planted::{self, PlantedFault};
 
     fn address(port: u16) -> Address {
         Address::new("h", port)
@@ -379,6 +383,22 @@ mod tests {
         // Those that only we can reach are asked on.
         let cut_off = [report(1, &[], &[2, 3]), report(2, &[3], &[]), report(3, &[2], &[])];
         assert_eq!(look.learn(&cut_off), (vec![1, 2, 3], 3));
+    }
+
+    /// How many sentinels are asked after one has named ten new ones in each of many reports.
+    fn asked_in_the_end() -> usize {
+        let mut look = Look::new();
+        let ports = (0..100).map(|turn| (10 * turn + 2..10 * turn + 12).collect::<Vec<u16>>());
+        ports.map(|ports| look.learn(&[report(1, &ports, &[])]).0.len()).last().unwrap()
+    }
+
+    #[test]
+    fn what_was_named_long_ago_is_not_asked_for_ever() {
+        assert!(asked_in_the_end() <= MOST);
+        planted::plant(Some(PlantedFault::SentinelsKept));
+        let asked = asked_in_the_end();
+        planted::plant(None);
+        assert!(asked > 900, "{asked}");
     }
 
     #[test]
