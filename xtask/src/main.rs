@@ -19,6 +19,7 @@ mod simulate;
 mod soak;
 mod test;
 mod tracked;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -37,7 +38,7 @@ cargo xtask <command>
                                without scripts
   simulate --minutes N [--from-seed S], --seed S, --planted
                                the real engine in a simulated world
-  simulate --exhaustive [--depth D] [--planted]
+  simulate --exhaustive [--depth D] [--scenario S] [--planted]
                                all small histories in which at most D messages go wrong
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N] [--scripting never|mixed]
@@ -55,6 +56,9 @@ cargo xtask <command>
                                without, for N seconds each: whether it costs more than that lock
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
+  verify [--rounds N] [--fault F] [--library L] [--beside N] [--out DIR]
+                               one workload under one set of faults, against this library and eight
+                               others; without options into docs/verify
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles
   shape                        whether files and functions are short, and names of types single
@@ -95,6 +99,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "memory" => memory::run(rest),
         "outages" => outages::run(rest),
         "mutants" => mutants::run(rest),
+        "verify" => verify::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),
         "shape" => shape::run(),

@@ -21,7 +21,7 @@ struct Checked {
     floors: &'static [&'static str],
 }
 
-const CRATES: [Checked; 16] = [
+const CRATES: [Checked; 17] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &[
@@ -32,6 +32,7 @@ const CRATES: [Checked; 16] = [
             "engine",
             "api",
             "simulation",
+            "fuzzing",
             "__private_0_1",
         ],
     },
@@ -41,6 +42,7 @@ const CRATES: [Checked; 16] = [
     Checked { folder: "testbed/fork/src", floors: &[] },
     Checked { folder: "xtask/src", floors: &[] },
     Checked { folder: "benches/peers/src", floors: &[] },
+    Checked { folder: "verify/src", floors: &[] },
     Checked { folder: "testbed/tests/all", floors: &[] },
     Checked { folder: "tests/attribute", floors: &[] },
     Checked { folder: "tests/corners", floors: &[] },
