@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use super::kind::Kind;
 
@@ -27,8 +28,11 @@ pub(crate) enum Event {
     Busy,
     /// The server failed.
     Failed,
-    /// A hold ended in a loss.
-    Lost,
+    /// A hold was found lost at `at`. With a `lease` it was renewed until then, so that something must
+    /// have kept it from that.
+    Lost { hold: u64, lease: Option<Duration>, at: u64 },
+    /// A worker stood still by itself.
+    Stood { worker: u64, from: u64, until: u64 },
     /// A call took longer than it may, in milliseconds.
     Late { took: u64 },
     /// A guard's remaining time was compared with the server's ttl, and was longer by this many
@@ -68,7 +72,10 @@ impl fmt::Display for Event {
             Self::Plain { key } => write!(f, "p {key}"),
             Self::Busy => f.write_str("b"),
             Self::Failed => f.write_str("x"),
-            Self::Lost => f.write_str("l"),
+            Self::Lost { hold, lease, at } => {
+                write!(f, "l {hold} {} {at}", lease.map_or(0, |lease| lease.as_millis()))
+            }
+            Self::Stood { worker, from, until } => write!(f, "h {worker} {from} {until}"),
             Self::Late { took } => write!(f, "t {took}"),
             Self::Compared { hold, excess, at } => write!(f, "c {hold} {excess} {at}"),
             Self::Forcing { key, from } => write!(f, "q {key} {from}"),
@@ -104,7 +111,12 @@ impl Event {
             "p" => Self::Plain { key: number()? },
             "b" => Self::Busy,
             "x" => Self::Failed,
-            "l" => Self::Lost,
+            "l" => Self::Lost {
+                hold: number()?,
+                lease: Some(number()?).filter(|it| *it > 0).map(Duration::from_millis),
+                at: number()?,
+            },
+            "h" => Self::Stood { worker: number()?, from: number()?, until: number()? },
             "t" => Self::Late { took: number()? },
             "c" => Self::Compared { hold: number()?, excess: number()?, at: number()? },
             "q" => Self::Forcing { key: number()?, from: number()? },
@@ -160,7 +172,9 @@ mod tests {
             Event::Plain { key: 8 },
             Event::Busy,
             Event::Failed,
-            Event::Lost,
+            Event::Lost { hold: 1, lease: None, at: 2 },
+            Event::Lost { hold: 1, lease: Some(Duration::from_millis(800)), at: 2 },
+            Event::Stood { worker: 1, from: 2, until: 3 },
             Event::Late { took: 9 },
             Event::Compared { hold: 7, excess: 0, at: 8 },
             Event::Forcing { key: 16, from: 7 },

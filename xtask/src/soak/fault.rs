@@ -5,6 +5,8 @@ pub(crate) struct Fault {
     pub(crate) effect: Effect,
     /// A process was killed.
     pub(crate) killed: bool,
+    /// The only worker that it concerns, by the number that it was started with.
+    pub(crate) worker: Option<u64>,
 }
 
 /// What a fault does to data.
@@ -20,15 +22,20 @@ pub(crate) enum Effect {
 
 impl Fault {
     pub(crate) fn harmless(description: String) -> Self {
-        Self { description, effect: Effect::None, killed: false }
+        Self { description, effect: Effect::None, killed: false, worker: None }
     }
 
     pub(crate) fn moving(description: String) -> Self {
-        Self { description, effect: Effect::Moves, killed: false }
+        Self { description, effect: Effect::Moves, killed: false, worker: None }
     }
 
     pub(crate) fn losing(description: String) -> Self {
-        Self { description, effect: Effect::Loses, killed: false }
+        Self { description, effect: Effect::Loses, killed: false, worker: None }
+    }
+
+    /// It concerns this worker alone.
+    pub(crate) fn of(self, worker: u64) -> Self {
+        Self { worker: Some(worker), ..self }
     }
 
     pub(crate) fn killing(self) -> Self {

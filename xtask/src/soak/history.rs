@@ -3,6 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::Event;
+use super::excuses::Excuses;
 use super::forces::Forces;
 use super::jobs::Jobs;
 use super::kind::{Kind, is_forced, is_home, is_volatile};
@@ -20,6 +21,7 @@ pub(crate) struct History {
     pub(crate) busy: u64,
     pub(crate) failed: u64,
     pub(crate) lost: u64,
+    pub(crate) excuses: Excuses,
     pub(crate) late: Vec<u64>,
     /// How often a guard and its server were compared, and what was wrong then.
     pub(crate) compared: u64,
@@ -115,7 +117,13 @@ impl History {
             Event::Plain { key } => *self.plain.entry(key).or_default() += 1,
             Event::Busy => self.busy += 1,
             Event::Failed => self.failed += 1,
-            Event::Lost => self.lost += 1,
+            Event::Lost { hold, lease, at } => {
+                self.lost += 1;
+                self.excuses.lost(hold >> WORKER_SHIFT, lease, at);
+            }
+            Event::Stood { worker, from, until } => {
+                self.excuses.add(Some(worker), "it stood still".to_owned(), from..until);
+            }
             Event::Late { took } => self.late.push(took),
             Event::Compared { hold, excess, at } => self.compared(hold, excess, at),
             Event::Forcing { key, from } => self.forces.begin(key, from),

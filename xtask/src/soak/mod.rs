@@ -2,6 +2,7 @@ mod addresses;
 mod belief;
 mod clock;
 mod event;
+mod excuses;
 mod fault;
 mod forces;
 mod gift;

@@ -35,6 +35,7 @@ impl<'a> Nemesis<'a> {
     fn strike(&mut self, workers: &mut Workers) -> String {
         let begun = now();
         let fault = self.place.strike(&mut self.random, workers);
+        workers.excuse(&fault, begun, now());
         self.faults += 1;
         self.killed += u64::from(fault.killed);
         match fault.effect {

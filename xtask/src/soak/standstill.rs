@@ -1,6 +1,9 @@
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::clock::now;
 
 /// For how long this process stood still, in milliseconds.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
@@ -11,13 +14,17 @@ const TICK: Duration = Duration::from_millis(50);
 const SHORTEST: Duration = Duration::from_secs(3);
 
 /// Watches, for the rest of this process, whether it stands still for long, as with a machine that
-/// is suspended. A call that took long because of that is no failure.
-pub(crate) fn watch() {
-    thread::spawn(|| {
+/// is suspended. A call that took long because of that is no failure. Shorter standstills are told too: a lease
+/// that was lost meanwhile has an excuse.
+pub(crate) fn watch(tell: impl Fn(Range<u64>) + Send + 'static) {
+    thread::spawn(move || {
         loop {
-            let before = Instant::now();
+            let (before, from) = (Instant::now(), now());
             thread::sleep(TICK);
             note(before.elapsed());
+            if before.elapsed() > TICK * 2 {
+                tell(from..now());
+            }
         }
     });
 }

@@ -36,12 +36,17 @@ impl Target<'_> {
 
     /// Disturbs the worker or its connections; the server stays as it is.
     pub(super) fn disturb(&self, random: &mut Random, workers: &mut Workers) -> Fault {
-        Fault::harmless(match random.below(12) {
+        let worker = workers.number(self.worker);
+        let description = match random.below(12) {
             0 | 1 => self.freeze_worker(workers),
-            2 => return Fault::harmless(self.replace_worker(workers)).killing(),
-            3 => self.drop_clients(random.pick(&["normal", "pubsub"])),
+            2 => return Fault::harmless(self.replace_worker(workers)).killing().of(worker),
+            3 => {
+                let kind = random.pick(&["normal", "pubsub"]);
+                return Fault::harmless(self.drop_clients(kind));
+            }
             _ => self.disturb_network(random),
-        })
+        };
+        Fault::harmless(description).of(worker)
     }
 
     pub(super) fn disturb_network(&self, random: &mut Random) -> String {

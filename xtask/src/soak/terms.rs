@@ -60,6 +60,11 @@ impl Terms {
         }
     }
 
+    /// The lease, where it is renewed.
+    pub(crate) fn renewed(self) -> Option<Duration> {
+        self.renew.then_some(self.ttl)
+    }
+
     pub(crate) fn without_linger(self) -> Self {
         Self { linger: None, ..self }
     }

@@ -61,6 +61,11 @@ impl Verdict<'_> {
     fn tell_holds(&mut self) {
         let history = self.history;
         println!("{} holds, {} found lost", history.total(), history.lost);
+        let (by_fault, without) = history.excuses.explain();
+        for (fault, count) in by_fault {
+            println!("  {count:>6} leases lost: {fault}");
+        }
+        self.found.extend(without);
         for kind in Kind::NAMES {
             let holds = history.granted.get(kind).copied().unwrap_or_default();
             println!("  {kind:<7}{holds:>8}");

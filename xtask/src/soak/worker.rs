@@ -1,10 +1,11 @@
 use std::io::Write;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks, Request};
+use redis_locks::{Guard, LockError, Locks, LossReason, Request};
 
 use super::belief::Auditor;
 use super::clock::now;
@@ -53,7 +54,10 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
 
-    standstill::watch();
+    standstill::watch(move |Range { start: from, end: until }| {
+        // A worker that can't tell has been killed.
+        let _ = tell(Event::Stood { worker: number, from, until });
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -124,6 +128,8 @@ struct Held {
     hold: u64,
     kind: Kind,
     keys: Vec<u64>,
+    /// The lease, where it is renewed.
+    lease: Option<Duration>,
     /// When it was last seen valid.
     valid: Option<u64>,
 }
@@ -207,7 +213,7 @@ impl Task {
         late_above(WAIT + GRACE, watch)?;
         match outcome {
             Err(_) => Ok(()),
-            Ok(Ok(guard)) => self.granted(kind, keys, guard).await,
+            Ok(Ok(guard)) => self.granted(kind, keys, terms.renewed(), guard).await,
             Ok(Err(LockError::Backend { .. })) => {
                 tell(Event::Failed)?;
                 tokio::time::sleep(self.random.millis(1..50)).await;
@@ -239,7 +245,8 @@ impl Task {
         if let Some(at) = valid {
             tell(Event::Adopted { hold, at })?;
         }
-        self.hold(Held { hold, kind, keys, valid }, guard).await?;
+        // It may have waited for an heir for longer than its lease.
+        self.hold(Held { hold, kind, keys, lease: None, valid }, guard).await?;
         Ok(())
     }
 
@@ -259,7 +266,7 @@ impl Task {
         let at = now();
         tokio::time::sleep(self.random.millis(0..50)).await;
         if self.random.once_in(3) {
-            return release(guard).await;
+            return release(guard, 0, None).await;
         }
         let watch = Stopwatch::start();
         let completed = guard.complete().await;
@@ -292,7 +299,13 @@ impl Task {
         terms.of(if kind.is_fenced() { request.fenced() } else { request })
     }
 
-    async fn granted(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
+    async fn granted(
+        &mut self,
+        kind: Kind,
+        keys: Vec<u64>,
+        renewed: Option<Duration>,
+        guard: Guard,
+    ) -> Result<()> {
         if kind.is_fenced() && guard.fence().is_none() {
             bail!("a fenced {} hold has no fence", kind.name());
         }
@@ -301,7 +314,7 @@ impl Task {
         if std::mem::replace(&mut self.lease, lease.to_owned()) == lease {
             tell(Event::Again)?;
         }
-        let held = begin(self.next, kind, keys, &guard)?;
+        let held = Held { lease: renewed, ..begin(self.next, kind, keys, &guard)? };
         if let Some((held, guard)) = self.hold(held, guard).await? {
             self.hold(held, guard).await?;
         }
@@ -319,7 +332,9 @@ impl Task {
         if let Some(at) = held.valid {
             tell(Event::Ended { hold: held.hold, at })?;
         }
-        let Held { hold, kind, keys, .. } = held;
+        // What was ended by force, or lost with its server, has that excuse.
+        let lasts = !is_volatile(held.keys[0]) && !is_forced(held.keys[0]);
+        let Held { hold, kind, keys, lease, .. } = held;
         match self.random.below(20) {
             0..5 => drop(guard),
             5 | 6 => {
@@ -327,7 +342,7 @@ impl Task {
                 self.store.give(&gift)?;
             }
             7..12 if kind == Kind::Write => return downgrade(self.next, keys, guard).await,
-            _ => release(guard).await?,
+            _ => release(guard, hold, lease.filter(|_| lasts)).await?,
         }
         Ok(None)
     }
@@ -374,6 +389,7 @@ impl Task {
             }
             if self.random.once_in(30) {
                 self.ask(guard).await?;
+                held.lease = held.lease.and(Some(LONGEST_TTL));
             }
         }
         Ok(())
@@ -418,7 +434,7 @@ fn begin(next: &AtomicU64, kind: Kind, keys: Vec<u64>, guard: &Guard) -> Result<
         let fence = guard.fence().filter(|_| kind.is_fenced());
         tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
     }
-    Ok(Held { hold, kind, keys, valid })
+    Ok(Held { hold, kind, keys, lease: None, valid })
 }
 
 /// Turns a writer into a reader.
@@ -439,11 +455,16 @@ async fn downgrade(
     }
 }
 
-async fn release(guard: Guard) -> Result<()> {
+async fn release(guard: Guard, hold: u64, lease: Option<Duration>) -> Result<()> {
     let watch = Stopwatch::start();
     let released = guard.release().await;
     late_above(GRACE, watch)?;
-    released.or_else(explain)
+    match released {
+        Err(LockError::Lost { reason: LossReason::Expired, .. }) => {
+            tell(Event::Lost { hold, lease, at: now() })
+        }
+        other => other.or_else(explain),
+    }
 }
 
 /// Notes an error. Fails when nothing that happens here explains it.
@@ -451,7 +472,7 @@ fn explain(error: LockError) -> Result<()> {
     match error {
         LockError::Busy { .. } => tell(Event::Busy),
         LockError::Crowded { .. } => tell(Event::Crowded),
-        LockError::Lost { .. } => tell(Event::Lost),
+        LockError::Lost { .. } => tell(Event::Lost { hold: 0, lease: None, at: now() }),
         LockError::Backend { .. } => tell(Event::Failed),
         other => Err(other).context("an error that nothing explains"),
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::addresses::Addresses;
 use super::event::Event;
+use super::fault::Fault;
 use super::history::History;
 use super::scripting::{self, Mix};
 
@@ -53,6 +54,16 @@ impl Workers {
     /// The numbers of the present workers.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.running.iter().map(|(number, _)| *number)
+    }
+
+    /// The number that the worker at this index was started with.
+    pub(crate) fn number(&self, index: usize) -> u64 {
+        self.running[index].0
+    }
+
+    pub(crate) fn excuse(&self, fault: &Fault, from: u64, until: u64) {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.excuses.add(fault.worker, fault.description.clone(), from..until);
     }
 
     pub(crate) fn pid(&self, index: usize) -> u32 {
