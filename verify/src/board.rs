@@ -133,16 +133,21 @@ impl Board {
         self.lock().doing[worker] == Doing::Holding
     }
 
-    /// Waits for the workers, and lets them begin. Returns until when they do.
-    pub(crate) fn begin(&self, round: Duration) -> u64 {
+    /// Waits for the workers, and lets them begin. Returns until when they do; `None` where one of them
+    /// has not started.
+    pub(crate) fn begin(&self, round: Duration) -> Option<u64> {
         let started = Instant::now();
         while started.elapsed() < START && self.lock().doing.contains(&Doing::Starting) {
             std::thread::sleep(Duration::from_millis(5));
         }
+        let mut state = self.lock();
+        let is_whole = state.doing.iter().all(|doing| *doing == Doing::Nothing);
         let until = now() + u64::try_from(round.as_nanos()).unwrap_or(u64::MAX);
-        self.lock().until = Some(until);
+        // Those that wait for the others must not wait for ever.
+        state.until = Some(if is_whole { until } else { 0 });
+        drop(state);
         self.begun.notify_all();
-        until
+        is_whole.then_some(until)
     }
 
     pub(crate) fn all_are_gone(&self) -> bool {

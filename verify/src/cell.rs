@@ -67,7 +67,7 @@ pub(crate) fn run(
             scope.spawn(move || serve(number, board, input, BufReader::new(output)));
             workers.push(worker);
         }
-        let until = board.begin(ROUND);
+        let until = board.begin(ROUND).context("a worker did not start in time")?;
         let pids: Vec<u32> = workers.iter().map(Program::pid).collect();
         scene.cause(fault, &board, &pids);
         let end = until + u64::try_from(NEVER.as_nanos())?;

@@ -80,7 +80,6 @@ impl Installed {
 
     /// What starts one worker.
     pub(crate) fn command(&self, contender: Contender) -> Result<Command> {
-        let workers = concat!(env!("CARGO_MANIFEST_DIR"), "/workers");
         Ok(match (contender.language(), &self.python, &self.javascript) {
             (Language::Rust, ..) => {
                 let mut command = Command::new(std::env::current_exe()?);
@@ -89,13 +88,12 @@ impl Installed {
             }
             (Language::Python, Ok(python), _) => {
                 let mut command = Command::new(python);
-                command.arg(format!("{workers}/worker.py"));
+                command.arg(python.with_file_name("worker.py"));
                 command
             }
             (Language::JavaScript, _, Ok(dir)) => {
                 let mut command = Command::new("node");
-                command.arg(format!("{workers}/worker.js"));
-                command.env("NODE_PATH", dir.join("node_modules"));
+                command.arg(dir.join("worker.js"));
                 command
             }
             _ => bail!("it is not installed"),
@@ -112,6 +110,10 @@ fn python() -> Result<PathBuf, String> {
     }
     let install = ["-m", "pip", "install", "--quiet"];
     must_run(Command::new(&python).args(install).args(PYTHON))?;
+    // A copy, so that a run is not disturbed by one who works on it.
+    let copy =
+        std::fs::write(python.with_file_name("worker.py"), include_str!("../workers/worker.py"));
+    copy.map_err(|error| error.to_string())?;
     Ok(python)
 }
 
@@ -125,6 +127,8 @@ fn javascript() -> Result<PathBuf, String> {
     let mut install = Command::new("npm");
     install.args(["install", "--silent"]).args(JAVASCRIPT).current_dir(&dir);
     must_run(&mut install)?;
+    let copy = std::fs::write(dir.join("worker.js"), include_str!("../workers/worker.js"));
+    copy.map_err(|error| error.to_string())?;
     Ok(dir)
 }
 
