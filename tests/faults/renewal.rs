@@ -45,6 +45,8 @@ async fn c1_no_renewal_outlives_the_release() {
             // then the release goes on without us.
             match holder.await.unwrap() {
                 Ok(()) | Err(LockError::Backend { .. }) => {}
+                // Without scripts a renewal takes several round trips, each of which may be as late.
+                Err(LockError::Lost { .. }) if is_without_scripts() => {}
                 Err(other) => panic!("{other:?}"),
             }
         }

@@ -37,6 +37,11 @@ pub fn is_before(major: u32, minor: u32) -> bool {
     testbed::ServerBinary::any().version() < (major, minor, 0)
 }
 
+/// Whether a server deletes a key that has some value by one command, which needs no transaction.
+pub fn compares_by_itself(server: &Server) -> bool {
+    server.run::<Vec<redis::Value>>("COMMAND INFO DELIFEQ") != [redis::Value::Nil]
+}
+
 /// By which way the commands of a test go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
