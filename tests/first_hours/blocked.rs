@@ -249,31 +249,34 @@ fn a_thread_beside_a_runtime_waits_for_its_tasks() {
     });
 }
 
-/// A task of the only worker runs a `LocalSet` that blocks; the worker hands its tasks over
-/// afterwards.
+/// A task of the only worker runs a `LocalSet` that blocks, and so does a thread for blocking work, which
+/// is a worker later. Both hand their tasks over afterwards.
 #[test]
 fn a_worker_that_has_run_a_local_set_hands_its_tasks_over() {
     ends(|| {
         let locks = Locks::in_memory();
         let runtime =
             runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let elsewhere = locks.clone();
-        let held = locks.mutex("k").blocking_acquire().unwrap();
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(100));
-            drop(held);
-        });
-        let task = async move {
-            let locks = elsewhere.clone();
-            tokio::task::block_in_place(move || {
+        let run_local_set = {
+            let locks = locks.clone();
+            move || {
+                let held = locks.mutex("k").blocking_acquire().unwrap();
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(100));
+                    drop(held);
+                });
+                let locks = locks.clone();
                 let local = tokio::task::LocalSet::new();
                 runtime::Handle::current().block_on(local.run_until(async move {
                     let blocked = async move { blocks(&locks) };
                     tokio::task::spawn_local(blocked).await.unwrap().unwrap();
                 }));
-            });
+            }
         };
+        let on_worker = run_local_set.clone();
+        let task = async move { tokio::task::block_in_place(on_worker) };
         runtime.block_on(async { tokio::spawn(task).await.unwrap() });
+        runtime.block_on(runtime.spawn_blocking(run_local_set)).unwrap();
         runtime.block_on(async {
             // One after the other is blocked, so each thread that may be the worker is.
             for _ in 0..4 {
