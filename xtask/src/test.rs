@@ -24,9 +24,28 @@ pub(crate) fn plain() -> Result<()> {
 const OF_FAULTS: [(&str, &str); 3] =
     [("faults", "::"), ("locks", "without_scripts"), ("locks", "transactions")];
 
+/// Of these, what depends on the version of a server most: transactions, and what a server refuses. It is
+/// little enough for each change.
+const OF_VERSIONS: &str = "binary(faults) & test(/^(acquire|release|renewal|waiting)::.*::by_transactions$/) \
+     | binary(faults) & test(/^server_state::.*::usual$/) \
+     | binary(locks) & test(/^(transactions|without_scripts)::/)";
+
 /// The tests of faults, and those of locks without scripts, on each of these servers, or on all that can be
 /// had.
 pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
+    run_on(wanted, tests_of_faults)
+}
+
+/// A part of them on the oldest server, on 6.2 and on the newest. Without nextest it is all of them.
+pub(crate) fn versions() -> Result<()> {
+    let wanted = ["5.0", "6.2", "9"].map(str::to_owned);
+    run_on(&wanted, || match has_command("nextest") {
+        true => vec![nextest_of_faults(OF_VERSIONS)],
+        false => tests_of_faults(),
+    })
+}
+
+fn run_on(wanted: &[String], tests: impl Fn() -> Vec<Command>) -> Result<()> {
     let mut failures = Vec::new();
     for (version, find) in SERVERS {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == version) {
@@ -38,7 +57,7 @@ pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
             continue;
         };
         eprintln!("== {server}");
-        for mut tests in tests_of_faults() {
+        for mut tests in tests() {
             tests.env("REDIS_LOCKS_SERVER", server.path());
             if let Err(error) = must_succeed(tests) {
                 failures.push(format!("on {server}: {error}"));
@@ -52,10 +71,7 @@ pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
 fn tests_of_faults() -> Vec<Command> {
     if has_command("nextest") {
         let among = |(binary, name): (&str, &str)| format!("binary({binary}) & test(~{name})");
-        let mut run = nextest(&["--package", "redis-locks", "--no-fail-fast"]);
-        run.args(["--test", "faults", "--test", "locks", "-E"])
-            .arg(OF_FAULTS.map(among).join(" | "));
-        return vec![run];
+        return vec![nextest_of_faults(&OF_FAULTS.map(among).join(" | "))];
     }
     let run = |(binary, name)| {
         let mut run = cargo(&["test", "--package", "redis-locks", "--all-features"]);
@@ -63,6 +79,12 @@ fn tests_of_faults() -> Vec<Command> {
         run
     };
     OF_FAULTS.map(run).into()
+}
+
+fn nextest_of_faults(filter: &str) -> Command {
+    let mut run = nextest(&["--package", "redis-locks", "--no-fail-fast"]);
+    run.args(["--test", "faults", "--test", "locks", "-E", filter]);
+    run
 }
 
 /// `cargo nextest run`, with as many tests at once as fit.

@@ -20,7 +20,7 @@ use crate::{cases, floors, links, servers, shape, test};
 type Work = fn() -> Result<()>;
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [(&str, Work); 12] = [
+const STEPS: [(&str, Work); 13] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -33,6 +33,7 @@ const STEPS: [(&str, Work); 12] = [
     ("features", features::check),
     ("tests", || test::run(&[])),
     ("servers", || servers::run(&["5.0", "6.2", "9"].map(str::to_owned))),
+    ("versions", test::versions),
 ];
 
 /// Of these, what builds in a folder of its own. It runs beside what comes before the tests: most of that
@@ -44,7 +45,7 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 8] = [
+const LONG_STEPS: [(&str, Work); 9] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
     ("public-api", || public_api(&[])),
@@ -53,6 +54,7 @@ const LONG_STEPS: [(&str, Work); 8] = [
     ("apps", apps),
     ("plain-tests", test::plain),
     ("slow-tests", test::slow),
+    ("all-versions", || test::on_servers(&[])),
 ];
 
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
