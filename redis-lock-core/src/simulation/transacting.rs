@@ -14,6 +14,35 @@ fn error(code: &str) -> Value {
     redis::parse_redis_value(line.as_bytes()).expect("an error")
 }
 
+/// What follows from the first round trip. `listens` says whether a channel has a subscriber.
+pub(super) fn decide(
+    steps: &mut TransactionSteps,
+    answers: Vec<Value>,
+    listens: &mut dyn FnMut(&str) -> bool,
+) -> NextStep {
+    let mut next = steps.read(answers).unwrap_or_else(|fault| NextStep::Done(Err(fault)));
+    while let NextStep::AskListeners(channels) = next {
+        let heard: Vec<_> = channels.into_iter().map(|it| (listens(&it), it)).collect();
+        next = steps.hear(heard.into_iter().map(|(hears, channel)| (channel, hears)));
+    }
+    match next {
+        NextStep::AskType(_) => TransactionSteps::of_another_type(),
+        next => next,
+    }
+}
+
+/// The answer as the caller gets it, with why a lock is gone; `ask` sends a command.
+pub(super) fn explained(
+    steps: &TransactionSteps,
+    answer: Answer,
+    ask: impl FnOnce(Cmd) -> Value,
+) -> Answer {
+    match steps.asks_why(&answer) {
+        Some(why) => TransactionSteps::explained(answer, &ask(why)),
+        None => answer,
+    }
+}
+
 impl SimulatedServer {
     fn micros(&self, now: u64) -> u64 {
         self.clock(now).as_nanos() / 1_000
@@ -140,18 +169,18 @@ impl SimulatedServer {
             let busy = Answer::Busy(Blocker::unknown());
             return Ok(if is_free { Answer::Held { fence: None } } else { busy });
         }
-        let mut steps = TransactionSteps::new(command.clone(), channel.into());
+        let mut steps = TransactionSteps::simulated(command.clone(), channel.into());
         loop {
             let (watched, answers) = self.read(&mut steps, now);
             let mut listens = |channel: &str| self.listener(node, channel).is_some();
-            let mut next = steps.decide(answers, &mut listens);
+            let mut next = decide(&mut steps, answers, &mut listens);
             if let NextStep::Write(cmds) = next {
                 let (answers, published) = self.exec(&cmds, &watched, now);
                 self.tell(published, node, messages);
-                next = steps.executed(answers);
+                next = steps.executed(answers).unwrap_or_else(|fault| NextStep::Done(Err(fault)));
             }
             if let NextStep::Done(answer) = next {
-                return answer.map(|it| steps.explained(it, |cmd| self.ask(&cmd, now)));
+                return answer.map(|it| explained(&steps, it, |cmd| self.ask(&cmd, now)));
             }
         }
     }

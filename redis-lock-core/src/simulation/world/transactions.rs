@@ -17,6 +17,7 @@ use crate::simulation::network::{Item, LinkState};
 use crate::simulation::plan::{Act, HistoryPlan, Sort};
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::random::{self, Random};
+use crate::simulation::transacting::{decide, explained};
 use crate::simulation::transaction_server::TransactionServer;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Command, Verb};
@@ -125,7 +126,7 @@ impl World {
             link,
             seq,
             process,
-            steps: TransactionSteps::new(command, channel),
+            steps: TransactionSteps::simulated(command, channel),
             written: None,
             gives_up_at: clock::now().saturating_add(timeout),
             is_given_up: false,
@@ -148,7 +149,7 @@ impl World {
         };
         match next {
             Some(NextStep::Done(answer)) => self.end_transaction(&transaction, answer),
-            Some(NextStep::Again) if !transaction.is_given_up => {
+            Some(NextStep::Again | NextStep::Aborted) if !transaction.is_given_up => {
                 transaction.tries += 1;
                 let pause = self.chance(94, transaction.seq, transaction.tries) % (2 * MILLI);
                 let path = 2 * self.plan.path.latency;
@@ -167,7 +168,7 @@ impl World {
         let (watched, answers) = self.server.read(&mut transaction.steps, now);
         let server = &self.server;
         let mut listens = |channel: &str| server.listener(0, channel).is_some();
-        let cmds = match transaction.steps.decide(answers, &mut listens) {
+        let cmds = match decide(&mut transaction.steps, answers, &mut listens) {
             NextStep::Write(cmds) => cmds,
             other => return Some(other),
         };
@@ -232,11 +233,12 @@ impl World {
         let mut messages = Vec::new();
         self.server.tell(published, 0, &mut messages);
         let next = transaction.steps.executed(answers);
+        let next = next.unwrap_or_else(|fault| NextStep::Done(Err(fault)));
         let command = transaction.steps.command.clone();
         let next = match next {
             NextStep::Done(Ok(answer)) => {
                 let server = &mut self.server;
-                let answer = transaction.steps.explained(answer, |cmd| server.ask(&cmd, now));
+                let answer = explained(&transaction.steps, answer, |cmd| server.ask(&cmd, now));
                 NextStep::Done(Ok(answer))
             }
             other => other,

@@ -177,7 +177,6 @@ impl Maker<'_> {
                 once: self.byte() % 4 == 0,
                 repair_orphan: (self.byte() % 4 == 0).then(|| self.millis()),
                 ask: (self.byte() % 4 == 0).then(|| self.millis()),
-                stays: self.byte() % 4 == 0,
             }),
         };
         let kind = match self.byte() % 6 {
@@ -236,7 +235,7 @@ pub(crate) fn decode(bytes: &[u8]) {
 
 pub(crate) fn transaction(bytes: &[u8]) {
     let mut maker = Maker(bytes);
-    let mut steps = TransactionSteps::new(maker.command(), "lock:hints:0123456789ab".into());
+    let mut steps = TransactionSteps::simulated(maker.command(), "lock:hints:0123456789ab".into());
     for _ in 0..3 {
         let (watch, reads) = steps.begin();
         let watches = !watch.is_empty();
@@ -250,7 +249,11 @@ pub(crate) fn transaction(bytes: &[u8]) {
         }
         answers.extend(watches.then_some(Value::Okay));
         let listens = maker.byte() % 2 == 0;
-        match steps.decide(answers, &mut |_| listens) {
+        let Ok(mut next) = steps.read(answers) else { return };
+        while let NextStep::AskListeners(channels) = next {
+            next = steps.hear(channels.into_iter().map(|channel| (channel, listens)));
+        }
+        match next {
             NextStep::Write(writes) => {
                 let mut answers: Vec<Value> =
                     writes.iter().map(|_| Value::SimpleString("QUEUED".into())).collect();
@@ -259,13 +262,15 @@ pub(crate) fn transaction(bytes: &[u8]) {
                     _ => Value::Array(writes.iter().map(|_| Value::Int(maker.number())).collect()),
                 };
                 answers.push(exec);
-                if let NextStep::Done(Ok(answer)) = steps.executed(answers) {
-                    steps.explained(answer, |_| maker.value(2));
+                if let Ok(NextStep::Done(Ok(answer))) = steps.executed(answers) {
+                    if steps.asks_why(&answer).is_some() {
+                        TransactionSteps::explained(answer, &maker.value(2));
+                    }
                     return;
                 }
             }
-            NextStep::Again => {}
-            NextStep::Done(_) => return,
+            NextStep::Done(_) | NextStep::AskType(_) => return,
+            NextStep::Again | NextStep::Aborted | NextStep::AskListeners(_) => {}
         }
     }
 }

@@ -14,6 +14,7 @@
 //! from the server and writes the changes back. Commands for one key run one after the other,
 //! because connections have no common order.
 
+mod exec;
 mod look;
 mod plan;
 mod pool;
@@ -22,10 +23,7 @@ mod run;
 mod run_tests;
 mod self_test;
 mod sequence;
-mod serve;
-mod setting;
 mod snapshot;
-#[cfg(any(test, fuzzing))]
 mod steps;
 mod wire;
 #[cfg(test)]
@@ -34,12 +32,10 @@ mod writes;
 
 pub(super) use pool::Pool;
 #[cfg(test)]
-pub(super) use run::run;
+pub(super) use run::{Setting, run};
 pub(super) use self_test::self_test;
 #[cfg(test)]
 pub(crate) use sequence::Sequence;
-#[cfg(test)]
-pub(super) use setting::Setting;
 #[cfg(any(test, fuzzing))]
 pub(crate) use steps::{NextStep, TransactionSteps};
 pub(super) use wire::wire;

@@ -43,6 +43,8 @@ pub(super) struct DecisionTerms {
     pub(super) listeners: BTreeMap<String, bool>,
     /// Whether the server is full, so that only what is necessary may be written.
     pub(super) frugal: bool,
+    /// Whether messages may be published, as far as is known.
+    pub(super) may_publish: bool,
 }
 
 /// What is to be done next.

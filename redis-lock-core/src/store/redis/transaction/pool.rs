@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::BackendErrorKind;
@@ -38,9 +39,7 @@ impl Lane {
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     terms: Terms,
-    idle: Mutex<IdleConnections>,
-    /// Notified when one has become idle, or could not be made.
-    news: Notify,
+    idle: Mutex<Vec<IdleConnection>>,
     slots: Semaphore,
     renewals: Semaphore,
     /// For commands outside of transactions.
@@ -49,15 +48,6 @@ pub(in crate::store::redis) struct Pool {
     pub(super) may_ask_listeners: AtomicBool,
     /// Whether something has arrived since the last call of `take_received`.
     has_received: AtomicBool,
-}
-
-/// What can be leased at once, and what is on its way.
-#[derive(Default)]
-struct IdleConnections {
-    free: Vec<IdleConnection>,
-    connecting: usize,
-    failures: u64,
-    fault: Option<Fault>,
 }
 
 struct IdleConnection {
@@ -83,7 +73,6 @@ impl Pool {
             client,
             terms: terms.clone(),
             idle: Mutex::default(),
-            news: Notify::new(),
             slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
             beside: tokio::sync::Mutex::new(None),
@@ -100,63 +89,48 @@ impl Pool {
         };
         // The semaphore is never closed.
         let slot = slots.acquire().await.ok();
-        let failures = self.idle().failures;
-        let mut is_asked = false;
         loop {
-            let news = self.news.notified();
-            {
-                let mut idle = self.idle();
-                if let Some(IdleConnection { connection, is_used, .. }) = idle.free.pop() {
-                    return Ok(Leased { pool: self, connection, is_used, _slot: slot });
-                }
-                if let Some(fault) = idle.fault.clone().filter(|_| idle.failures != failures) {
-                    return Err(fault);
-                }
-                // Another caller may have got the one that was made for this one, and closed it.
-                is_asked &= idle.connecting > 0;
+            if let Some(IdleConnection { connection, is_used, .. }) = self.idle().pop() {
+                return Ok(Leased { pool: self, connection, is_used, _slot: slot });
             }
-            if !std::mem::replace(&mut is_asked, true) {
-                self.prepare();
-            }
-            news.await;
+            // Another caller may take the one that is made.
+            self.make().await.unwrap_or_else(|_| Err(ended()))?;
         }
     }
 
-    /// Makes a connection if none is idle. It is kept even when the caller that needed it has run out
-    /// of time. Otherwise, where connecting takes longer than a transaction may, none would ever be made.
-    pub(super) fn prepare(self: &Arc<Self>) {
+    /// Makes a connection. It is kept even when the caller that needed it has run out of time. Otherwise,
+    /// where connecting takes longer than a transaction may, none would ever be made.
+    fn make(self: &Arc<Self>) -> JoinHandle<Result<(), Fault>> {
+        let pool = Arc::clone(self);
+        tokio::spawn(async move {
+            let connection = pool.connect().await?;
+            pool.keep(connection, false);
+            Ok(())
+        })
+    }
+
+    fn keep(&self, connection: MultiplexedConnection, is_used: bool) {
         let mut idle = self.idle();
-        if idle.free.is_empty() && idle.connecting < 2 * SIZE {
-            idle.connecting += 1;
-            let pool = Arc::clone(self);
-            tokio::spawn(async move { pool.made(pool.connect().await) });
+        if idle.len() < 2 * SIZE {
+            idle.push(IdleConnection { connection, since: Moment::now(), is_used });
         }
-    }
-
-    fn made(&self, made: Result<MultiplexedConnection, Fault>) {
-        {
-            let mut idle = self.idle();
-            idle.connecting -= 1;
-            match made {
-                Ok(connection) => idle.add(connection, false),
-                Err(fault) => {
-                    idle.failures += 1;
-                    idle.fault = Some(fault);
-                }
-            }
-        }
-        self.news.notify_waiters();
     }
 
     /// Nothing has come on a connection since that time. Those that have been idle since then may have
     /// died in the same silence, and are closed; a new one is made at once.
     pub(super) fn distrust(self: &Arc<Self>, silent_since: Moment) {
-        self.idle().free.retain(|it| it.since > silent_since);
+        let is_empty = {
+            let mut idle = self.idle();
+            idle.retain(|it| it.since > silent_since);
+            idle.is_empty()
+        };
         // Whoever has it locked is making a new one.
         if let Ok(mut beside) = self.beside.try_lock() {
             beside.take();
         }
-        self.prepare();
+        if is_empty {
+            self.make();
+        }
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
@@ -193,14 +167,8 @@ impl Pool {
         self.has_received.swap(false, Ordering::Relaxed)
     }
 
-    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
+    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl IdleConnections {
-    fn add(&mut self, connection: MultiplexedConnection, is_used: bool) {
-        self.free.push(IdleConnection { connection, since: Moment::now(), is_used });
     }
 }
 
@@ -215,14 +183,7 @@ impl Leased<'_> {
 
     /// To be called when nothing is watched and nothing is queued on it.
     pub(super) fn give_back(self) {
-        self.pool.idle().add(self.connection.clone(), true);
-    }
-}
-
-impl Drop for Leased<'_> {
-    /// Whether it was given back or is closed, all that wait for a connection look again.
-    fn drop(&mut self) {
-        self.pool.news.notify_waiters();
+        self.pool.keep(self.connection, true);
     }
 }
 
@@ -236,6 +197,10 @@ async fn ask(
         pipeline.add_command(cmd);
     }
     connection.send_packed_commands(&pipeline, 0, count).await
+}
+
+fn ended() -> Fault {
+    Fault::new(FaultClass::Refused, "the engine has ended")
 }
 
 /// The connection ended before anything was written.
@@ -258,7 +223,7 @@ mod tests {
 
     async fn until_one_is_free(pool: &Pool) {
         let free = async {
-            while pool.idle().free.is_empty() {
+            while pool.idle().is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

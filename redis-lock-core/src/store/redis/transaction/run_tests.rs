@@ -8,8 +8,7 @@ use testbed::{Proxy, Server, ServerBinary, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 use super::pool::Pool;
-use super::run;
-use super::setting::Setting;
+use super::run::{Setting, run};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::Terms;

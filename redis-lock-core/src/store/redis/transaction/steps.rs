@@ -1,20 +1,19 @@
-//! One command as transactions execute it, a round trip at a time: for the simulation, which lets
-//! anything happen between two of them.
+//! One command as transactions execute it, a round trip at a time and without I/O. In the simulation
+//! anything may happen between two of them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use redis::{Cmd, Value};
 
+use super::exec::{Executed, executed, is_of};
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
-use super::run::Written;
-use super::run::{after, executed, has_no_reason, is_of, opened, relies_on_lock};
 use super::snapshot::Snapshot;
 use super::writes::Message;
+use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::{decode, encode, listen};
-use crate::store::{Answer, Command, Event};
+use crate::store::redis::{decode, encode};
+use crate::store::{Answer, Command, Verb};
 
 /// A command, and how far it is.
 #[derive(Clone, Debug)]
@@ -22,27 +21,51 @@ pub(crate) struct TransactionSteps {
     pub(crate) command: Command,
     terms: DecisionTerms,
     plan: Option<ReadPlan>,
-    /// The answer if what was written last is executed, how many of its commands write, and which of
-    /// these are about the lock's own key.
-    written: Option<(Answer, usize, Vec<bool>)>,
+    snapshot: Option<Snapshot>,
+    written: Option<Written>,
+}
+
+/// What was written last.
+#[derive(Clone, Debug)]
+struct Written {
+    /// The answer if it is executed.
+    answer: Answer,
+    /// Of each of its commands that write, whether it is about the lock's own key. Messages follow.
+    are_of_lock: Vec<bool>,
 }
 
 /// What follows from an answer.
 #[derive(Debug)]
 pub(crate) enum NextStep {
+    /// Find out whether these channels have subscribers, for [`hear`](TransactionSteps::hear).
+    AskListeners(Vec<String>),
+    /// Find out what stands at the key that was read then. That is the answer.
+    AskType(Moment),
     /// Send this; an `EXEC` comes behind it.
     Write(Vec<Cmd>),
-    /// It begins anew.
+    /// What was read has changed meanwhile: it begins anew.
+    Aborted,
+    /// Nothing was executed: it begins anew, in another way.
     Again,
     Done(Result<Answer, Fault>),
 }
 
 impl TransactionSteps {
     /// `channel` is that of the manager whose command it is; `-` when it is not subscribed.
-    pub(crate) fn new(command: Command, channel: Arc<str>) -> Self {
+    pub(super) fn new(
+        command: Command,
+        channel: Arc<str>,
+        dialect: Dialect,
+        may_publish: bool,
+    ) -> Self {
         let listeners = [].into();
-        let terms = DecisionTerms { dialect: Dialect::Millis, channel, listeners, frugal: false };
-        Self { command, terms, plan: None, written: None }
+        let terms = DecisionTerms { dialect, channel, listeners, frugal: false, may_publish };
+        Self { command, terms, plan: None, snapshot: None, written: None }
+    }
+
+    /// Whether messages may be published, as far as is known.
+    pub(super) fn may_publish(&self) -> bool {
+        self.terms.may_publish
     }
 
     /// The keys that are watched, and the commands that read them.
@@ -53,78 +76,107 @@ impl TransactionSteps {
     }
 
     /// Decides what to write from the answers to the first round trip: those to `WATCH`, which is not sent
-    /// where nothing is watched, to what reads, and to `MULTI`. `listens` says whether a channel has a
-    /// subscriber.
-    pub(crate) fn decide(
-        &mut self,
-        answers: Vec<Value>,
-        listens: &mut dyn FnMut(&str) -> bool,
-    ) -> NextStep {
-        self.decided(answers, listens).unwrap_or_else(|fault| NextStep::Done(Err(fault)))
-    }
-
-    fn decided(
-        &mut self,
-        answers: Vec<Value>,
-        listens: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<NextStep, Fault> {
-        let Some(plan) = self.plan.take() else { return Ok(NextStep::Again) };
-        let watches = !plan.watch.is_empty();
-        let mut answers = opened(watches, answers)?;
+    /// where nothing is watched, to what reads, and to `MULTI`. After a fault the connection may be in any
+    /// state.
+    pub(crate) fn read(&mut self, answers: Vec<Value>) -> Result<NextStep, Fault> {
+        let Some(plan) = &self.plan else { return Ok(NextStep::Again) };
+        let mut answers = super::exec::opened(!plan.watch.is_empty(), answers)?;
         let (scope, tombstones) = (plan.scope, &plan.tombstones);
-        let snapshot = Snapshot::read(scope, tombstones, self.terms.dialect, &mut answers)?;
-        loop {
-            match decide(&self.command, &snapshot, &self.terms) {
-                Decision::Write { answer, writes, messages } => {
-                    if !watches || writes.is_empty() && !relies_on_lock(&answer) {
-                        return Ok(NextStep::Done(Ok(answer)));
-                    }
-                    let lock = self.command.names.main();
-                    let are_of_lock: Vec<_> = writes.iter().map(|it| is_of(lock, it)).collect();
-                    self.written = Some((answer, writes.len(), are_of_lock));
-                    let messages = if writes.is_empty() { Vec::new() } else { messages };
-                    let publish = messages.iter().map(Message::publish);
-                    return Ok(NextStep::Write(writes.into_iter().chain(publish).collect()));
-                }
-                Decision::Refuse(fault) => return Err(fault),
-                Decision::AskListeners(channels) => {
-                    for channel in channels {
-                        let heard = listens(&channel);
-                        self.terms.listeners.insert(channel, heard);
-                    }
-                }
-                Decision::AskType => return Err(decode::other_kind(None)),
-            }
-        }
+        self.snapshot = Some(Snapshot::read(scope, tombstones, self.terms.dialect, &mut answers)?);
+        Ok(self.decide())
     }
 
-    /// Reads the answers to the second round trip.
-    pub(crate) fn executed(&mut self, answers: Vec<Value>) -> NextStep {
-        let Some((answer, writes, are_of_lock)) = self.written.take() else {
+    /// Whether channels have subscribers.
+    pub(crate) fn hear(&mut self, heard: impl IntoIterator<Item = (String, bool)>) -> NextStep {
+        self.terms.listeners.extend(heard);
+        self.decide()
+    }
+
+    fn decide(&mut self) -> NextStep {
+        let (Some(plan), Some(snapshot)) = (&self.plan, &self.snapshot) else {
             return NextStep::Again;
         };
-        let executed = executed(answers, &are_of_lock);
-        match after(executed, writes, &AtomicBool::new(true), &mut self.terms) {
-            Ok(Written::Done) => NextStep::Done(Ok(answer)),
-            Ok(Written::Aborted | Written::Otherwise) => NextStep::Again,
-            Err(fault) => NextStep::Done(Err(fault)),
+        match decide(&self.command, snapshot, &self.terms) {
+            Decision::Write { answer, writes, messages } => {
+                if plan.watch.is_empty() || writes.is_empty() && !relies_on_lock(&answer) {
+                    return NextStep::Done(Ok(answer));
+                }
+                let lock = self.command.names.main();
+                let are_of_lock: Vec<_> = writes.iter().map(|write| is_of(lock, write)).collect();
+                self.written = Some(Written { answer, are_of_lock });
+                // Without writes there is no news, and `EXEC` only says whether what was read still stands.
+                let publishes = self.terms.may_publish && !writes.is_empty();
+                let messages = messages.iter().filter(|_| publishes).map(Message::publish);
+                NextStep::Write(writes.into_iter().chain(messages).collect())
+            }
+            Decision::Refuse(fault) => NextStep::Done(Err(fault)),
+            Decision::AskListeners(channels) => NextStep::AskListeners(channels),
+            Decision::AskType => NextStep::AskType(snapshot.now),
         }
     }
 
-    /// The answer as the caller gets it, with why a lock is gone; `ask` sends a command.
-    pub(crate) fn explained(&self, mut answer: Answer, ask: impl FnOnce(Cmd) -> Value) -> Answer {
-        if has_no_reason(&self.command.verb)
-            && let Some(why) = decode::ask_why(&self.command, &answer)
-            && let Some(token) = why.verb.token()
-        {
-            let reason = ask(encode::why(&why, token));
-            answer = decode::why(answer, &reason);
-        }
-        answer
+    /// Reads the answers to the second round trip. After a fault the connection may be in any state.
+    pub(crate) fn executed(&mut self, answers: Vec<Value>) -> Result<NextStep, Fault> {
+        let Some(Written { answer, are_of_lock }) = self.written.take() else {
+            return Ok(NextStep::Again);
+        };
+        Ok(match executed(answers, &are_of_lock) {
+            Executed::Done(failed) => NextStep::Done(failed.map_or(Ok(answer), Err)),
+            Executed::Aborted => NextStep::Aborted,
+            Executed::Refused(at, _) if at >= are_of_lock.len() => {
+                self.terms.may_publish = false;
+                NextStep::Again
+            }
+            Executed::Refused(_, error)
+                if decode::code_of(&error) == "OOM" && !self.terms.frugal =>
+            {
+                self.terms.frugal = true;
+                NextStep::Again
+            }
+            Executed::Refused(_, error) => NextStep::Done(Err(decode::refusal(&error))),
+            Executed::Unclear(fault) => return Err(fault),
+        })
+    }
+
+    /// What asks why a lock is gone, where its transaction did not read that.
+    pub(crate) fn asks_why(&self, answer: &Answer) -> Option<Cmd> {
+        let reads_reason = !matches!(
+            self.command.verb,
+            Verb::Release { tombstone: None, .. }
+                | Verb::Renew { .. }
+                | Verb::Keep { .. }
+                | Verb::Check { .. }
+        );
+        let why = decode::ask_why(&self.command, answer).filter(|_| !reads_reason)?;
+        Some(encode::why(&why, why.verb.token()?))
+    }
+
+    /// The answer as the caller gets it, with the reason.
+    pub(crate) fn explained(answer: Answer, reason: &Value) -> Answer {
+        decode::why(answer, reason)
+    }
+}
+
+/// Whether an answer says that the token has the lock. It was read in several commands, between which the
+/// lock may have gone to another, so that the watch has to be asked although nothing is written.
+fn relies_on_lock(answer: &Answer) -> bool {
+    matches!(answer, Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done)
+}
+
+#[cfg(any(test, fuzzing))]
+impl TransactionSteps {
+    /// A command as the simulation executes it.
+    pub(crate) fn simulated(command: Command, channel: Arc<str>) -> Self {
+        Self::new(command, channel, Dialect::Millis, true)
+    }
+
+    /// The answer where a value of another type stands at the key.
+    pub(crate) fn of_another_type() -> NextStep {
+        NextStep::Done(Err(decode::other_kind(None)))
     }
 
     /// What a message says.
-    pub(crate) fn event_of(text: &str) -> Option<Event> {
-        listen::read(text)
+    pub(crate) fn event_of(text: &str) -> Option<crate::store::Event> {
+        crate::store::redis::listen::read(text)
     }
 }

@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::RedisError;
 use tokio::sync::mpsc;
 
 use super::plan::is_possible;
 use super::pool::Pool;
+use super::run::{Setting, run};
 use super::sequence::Sequence;
-use super::serve::{AnswerInbox, serve};
-use super::setting::Setting;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::redirect_in;
@@ -22,7 +22,8 @@ use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::wire::{NodeName, Redirect};
 use crate::store::{
-    Answer, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
+    Answer, Command, Connected, Filled, Pulled, Readiness, SharedNews, TaskWaker, Verb, Watcher,
+    Wire,
 };
 
 struct TransactionWire {
@@ -241,6 +242,44 @@ impl Wire for TransactionWire {
                 }
                 Pulled::Broken(fault) => return Some(Pulled::Broken(fault)),
             }
+        }
+    }
+}
+
+/// Answers that the task has received.
+#[derive(Default)]
+struct AnswerInbox {
+    answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
+    news: SharedNews,
+}
+
+impl AnswerInbox {
+    fn take(&self) -> VecDeque<(u64, Result<Answer, Fault>)> {
+        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, seq: u64, answer: Result<Answer, Fault>) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((seq, answer));
+        self.news.wake();
+    }
+}
+
+/// Executes commands until the sender is dropped. Its connections are closed when the task ends.
+async fn serve(
+    setting: Arc<Setting>,
+    mut jobs: mpsc::UnboundedReceiver<(u64, Command)>,
+    inbox: Arc<AnswerInbox>,
+) {
+    let setting = &*setting;
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            job = jobs.recv() => {
+                let Some((seq, command)) = job else { return };
+                under_way.push(async move { (seq, run(setting, &command).await) });
+            }
+            Some((seq, answer)) = under_way.next(), if !under_way.is_empty() => inbox.put(seq, answer),
         }
     }
 }
