@@ -1,5 +1,6 @@
 //! Wakes tasks that poll, and leaves new connections for them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -81,13 +82,11 @@ impl<T> SlotWatch<T> {
     pub(crate) fn poll_news(&self, context: &Context<'_>) -> Poll<()> {
         self.news.poll_woken(context)
     }
+}
 
+impl<T: Send> Readiness for SlotWatch<T> {
     /// Ready when something was left in the slot, or has arrived on the connection.
-    pub(crate) fn poll_ready(
-        &self,
-        context: &mut Context<'_>,
-        sending: bool,
-    ) -> Poll<io::Result<()>> {
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         if self.poll_news(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -152,6 +151,65 @@ impl SharedNews {
 
     fn watches(&self) -> MutexGuard<'_, Vec<Weak<TaskWaker>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a task has received for the reader.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    items: Mutex<VecDeque<T>>,
+    news: SharedNews,
+}
+
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self { items: Mutex::default(), news: SharedNews::default() }
+    }
+}
+
+impl<T: Send + 'static> Inbox<T> {
+    pub(crate) fn put(&self, item: T) {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).push_back(item);
+        self.news.wake();
+    }
+
+    pub(crate) fn take(&self) -> VecDeque<T> {
+        std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the reader look although nothing has come.
+    pub(crate) fn wake(&self) {
+        self.news.wake();
+    }
+
+    /// Watches for what comes. There is always room to send more.
+    pub(crate) fn watcher(self: &Arc<Self>) -> Watcher {
+        let inbox = Arc::clone(self);
+        Arc::new(move || Ok(Box::new(InboxWatch(inbox.news.watch())) as _))
+    }
+}
+
+struct InboxWatch(Arc<TaskWaker>);
+
+impl Readiness for InboxWatch {
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        if sending { Poll::Ready(Ok(())) } else { self.0.poll_woken(context).map(Ok) }
+    }
+}
+
+/// Watches two connections, of which the reader sends on the first.
+pub(crate) fn both(first: Watcher, second: Watcher) -> Watcher {
+    Arc::new(move || Ok(Box::new(BothWatch(first()?, second()?)) as _))
+}
+
+struct BothWatch(Box<dyn Readiness>, Box<dyn Readiness>);
+
+impl Readiness for BothWatch {
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        match self.0.poll_ready(context, sending) {
+            Poll::Pending => self.1.poll_ready(context, false),
+            ready @ Poll::Ready(_) => ready,
+        }
     }
 }
 

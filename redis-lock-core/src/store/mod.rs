@@ -10,7 +10,7 @@ pub(crate) mod server_view;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-pub(crate) use link_slot::{SharedNews, TaskWaker};
+pub(crate) use link_slot::{Inbox, TaskWaker};
 pub(crate) use server_view::ServerView;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,

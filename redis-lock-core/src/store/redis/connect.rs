@@ -18,14 +18,15 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::Terms;
+use super::line::ServerLine;
 use super::socket::Socket;
 use crate::store::TlsSettings;
 
-/// The driver's connection, which is authenticated, and the socket that it uses.
+/// The driver's connection, which is authenticated.
 pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
-    task: JoinHandle<()>,
-    socket: Socket,
+    /// Its task, and the socket that it uses. `None` over TLS, which the driver goes on speaking.
+    own: Option<(JoinHandle<()>, Socket)>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -33,23 +34,28 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Introduced {
-    /// The socket of the connection, for our own use. All commands of the driver must have been
-    /// answered.
-    pub(super) async fn into_socket(self) -> Socket {
+    /// The line, for our own use. All commands of the driver must have been answered.
+    pub(super) async fn into_line(self) -> ServerLine {
+        let Some((task, socket)) = self.own else { return ServerLine::by(self.driver) };
         // Its task must have ended before we use the socket, since it would read our replies; and it
         // must not end by itself, since it would shut the socket down.
-        self.task.abort();
-        let _ = self.task.await;
-        self.socket
+        task.abort();
+        let _ = task.await;
+        ServerLine::over(socket)
     }
 }
 
-/// Connects and has the driver authenticate and choose the database. `None` over TLS, which the driver
-/// goes on speaking.
-pub(super) async fn connect(info: &ConnectionInfo) -> Result<Option<Introduced>, RedisError> {
-    let Some(socket) = socket(info).await? else { return Ok(None) };
+/// Connects and has the driver authenticate and choose the database.
+pub(super) async fn connect(
+    client: &redis::Client,
+    terms: &Terms,
+) -> Result<Introduced, RedisError> {
+    let info = client.get_connection_info();
+    let Some(socket) = socket(info).await? else {
+        return Ok(Introduced { driver: driver(client, terms, config()).await?, own: None });
+    };
     let (driver, task) = introduce(info.redis_settings(), stream_of(&socket)?, config()).await?;
-    Ok(Some(Introduced { driver, task, socket }))
+    Ok(Introduced { driver, own: Some((task, socket)) })
 }
 
 /// A connection that the driver goes on using.
@@ -212,10 +218,9 @@ mod tests {
         let settings = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(time));
         #[cfg(target_os = "linux")]
         let settings = settings.set_user_timeout(time);
-        let introduced = connect(&info.set_tcp_settings(settings)).await.unwrap().unwrap();
-        let Socket::Tcp(stream) = introduced.into_socket().await else {
-            panic!("it is reached by TCP")
-        };
+        let client = redis::Client::open(info.set_tcp_settings(settings)).unwrap();
+        let introduced = connect(&client, &Terms::new("lock", "m", time)).await.unwrap();
+        let Some((_, Socket::Tcp(stream))) = introduced.own else { panic!("it is reached by TCP") };
         let socket = SockRef::from(&*stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
         #[cfg(target_os = "linux")]

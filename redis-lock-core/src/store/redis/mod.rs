@@ -13,13 +13,14 @@ mod decode_tests;
 mod dialect;
 #[cfg(test)]
 mod direct;
-mod driver_wire;
+mod driver_line;
 mod edge;
 mod encode;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzed;
 mod groups;
 mod input;
+mod line;
 mod listen;
 mod nodes;
 
@@ -236,29 +237,13 @@ impl RedisConnector {
 
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client().await?;
-        let info = client.get_connection_info();
-        let introduced = connect::connect(info).await;
-        match introduced.map_err(decode::unreachable)? {
-            Some(mut introduced) => {
-                let found = self.probed(&mut introduced.driver).await?;
-                let socket = introduced.into_socket().await;
-                let conversation = self.conversation(found.clone());
-                let watcher = socket.watcher();
-                let wire = Box::new(RedisWire::new(socket, conversation));
-                let connected = Connected { wire, watcher: Some(watcher) };
-                self.with_transactions(connected, found).await
-            }
-            None => self.connected_by_driver(&client).await,
-        }
-    }
-
-    async fn connected_by_driver(&self, client: &redis::Client) -> Result<Connected, Fault> {
-        let connecting = connect::driver(client, &self.terms, connect::config());
-        let mut driver = connecting.await.map_err(decode::unreachable)?;
-        let found = self.probed(&mut driver).await?;
-        let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
-        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
-        self.with_transactions(connected, found).await
+        let introduced = connect::connect(&client, &self.terms).await;
+        let mut introduced = introduced.map_err(decode::unreachable)?;
+        let found = self.probed(&mut introduced.driver).await?;
+        let line = introduced.into_line().await;
+        let watcher = Some(line.watcher());
+        let wire = Box::new(RedisWire::new(line, self.conversation(found.clone())));
+        self.with_transactions(Connected { wire, watcher }, found).await
     }
 
     /// Adds transactions to a connection that has no scripts.

@@ -1,26 +1,21 @@
 //! Connections beside the one for commands, with one command at a time.
 
-use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::driver_wire::DriverLine;
-use super::input::Input;
+use super::line::ServerLine;
 use super::probe::field;
-use super::socket::Socket;
 use super::{Terms, Way, connect, decode};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::link_slot::{LinkSlot, SlotWatch};
-use crate::store::{Readiness, Watcher};
+use crate::store::Watcher;
+use crate::store::link_slot::{LinkSlot, SlotWatch, both};
 
 /// Where a new connection is left for the reader.
-pub(super) type LineSlot = LinkSlot<DirectLine>;
+pub(super) type LineSlot = LinkSlot<ServerLine>;
 
 /// Makes the connection.
 pub(super) struct SideLink {
@@ -51,18 +46,12 @@ impl SideLink {
         }
     }
 
-    async fn connected(&self) -> Result<DirectLine, Fault> {
+    async fn connected(&self) -> Result<ServerLine, Fault> {
         let client = self.way.client().await?;
-        let info = client.get_connection_info();
-        let introduced = connect::connect(info).await;
-        if let Some(mut introduced) = introduced.map_err(decode::unreachable)? {
-            self.check(&mut introduced.driver).await?;
-            return Ok(DirectLine::over(introduced.into_socket().await));
-        }
-        let connecting = connect::driver(&client, &self.terms, connect::config());
-        let mut driver = connecting.await.map_err(decode::unreachable)?;
-        self.check(&mut driver).await?;
-        Ok(DirectLine::by(driver))
+        let introduced = connect::connect(&client, &self.terms).await;
+        let mut introduced = introduced.map_err(decode::unreachable)?;
+        self.check(&mut introduced.driver).await?;
+        Ok(introduced.into_line().await)
     }
 
     /// Answers may come from a server that was replaced, and whose data may be gone.
@@ -88,37 +77,22 @@ fn refused(what: &str) -> Fault {
 
 /// Also watches the connections that are left in the slot.
 pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
-    Arc::new(move || {
-        let (inner, line) = (inner()?, SlotWatch::new(Arc::clone(&slot)));
-        Ok(Box::new(SideWatch { inner, line }) as _)
-    })
-}
-
-/// Ready when one of the two connections has something.
-struct SideWatch {
-    inner: Box<dyn Readiness>,
-    line: SlotWatch<DirectLine>,
-}
-
-impl Readiness for SideWatch {
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        match self.inner.poll_ready(context, sending) {
-            Poll::Pending => self.line.poll_ready(context, false),
-            ready @ Poll::Ready(_) => ready,
-        }
-    }
+    both(inner, Arc::new(move || Ok(Box::new(SlotWatch::new(Arc::clone(&slot))) as _)))
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use std::fs::File;
+    use std::io;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::task::{Context, Poll};
 
     use testbed::WakeLog;
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::store::Readiness;
     use crate::store::redis::socket::Socket;
 
     struct Silent;
@@ -137,7 +111,7 @@ mod tests {
         let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
         file.set_nonblocking(true).unwrap();
         let slot = Arc::new(LineSlot::default());
-        let line = DirectLine::over(Socket::Unix(Arc::new(file)));
+        let line = ServerLine::over(Socket::Unix(Arc::new(file)));
         let line_watcher = line.watcher();
         slot.put(Ok((line, Some(line_watcher))));
         assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));
@@ -147,91 +121,5 @@ mod tests {
         let mut context = Context::from_waker(&task);
         assert!(readiness.poll_ready(&mut context, false).is_ready(), "there is a new connection");
         assert!(readiness.poll_ready(&mut context, false).is_pending());
-    }
-}
-
-/// None of its methods blocks.
-pub(super) enum DirectLine {
-    Own(OwnLine),
-    /// Only the driver can use it.
-    Driver(DriverLine),
-}
-
-/// A line over a socket of our own.
-pub(super) struct OwnLine {
-    socket: Socket,
-    input: Input,
-}
-
-impl DirectLine {
-    pub(super) fn over(socket: Socket) -> Self {
-        Self::Own(OwnLine { socket, input: Input::new() })
-    }
-
-    /// To be called on the engine's runtime.
-    pub(super) fn by(driver: MultiplexedConnection) -> Self {
-        Self::Driver(DriverLine::new(driver))
-    }
-
-    pub(super) fn watcher(&self) -> Watcher {
-        match self {
-            Self::Own(line) => line.socket.watcher(),
-            Self::Driver(line) => line.watcher(),
-        }
-    }
-
-    /// Sends these commands.
-    ///
-    /// # Errors
-    /// Also when the socket does not take them all now.
-    pub(super) fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
-        match self {
-            Self::Own(line) => line.send(cmds),
-            Self::Driver(line) => cmds.into_iter().try_for_each(|cmd| line.send(cmd)),
-        }
-    }
-
-    /// Takes in what has arrived. Returns whether that was anything.
-    pub(super) fn fill(&mut self) -> io::Result<bool> {
-        match self {
-            Self::Own(line) => line.fill(),
-            Self::Driver(line) => Ok(line.fill()),
-        }
-    }
-
-    /// The next reply, if it has arrived.
-    pub(super) fn next_reply(&mut self) -> Result<Option<Value>, String> {
-        match self {
-            Self::Own(line) => line.input.next_reply(),
-            Self::Driver(line) => line.next_reply().transpose().map_err(|error| error.to_string()),
-        }
-    }
-}
-
-impl OwnLine {
-    fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        cmds.into_iter().for_each(|cmd| cmd.write_packed_command(&mut bytes));
-        let mut sent = 0;
-        while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
-            match self.socket.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn fill(&mut self) -> io::Result<bool> {
-        let mut received = false;
-        loop {
-            let filled = self.input.fill(&self.socket)?;
-            received |= filled.received;
-            if !filled.more {
-                return Ok(received);
-            }
-        }
     }
 }

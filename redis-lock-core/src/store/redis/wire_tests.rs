@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::channel::Channel;
 use super::conversation::Conversation;
+use super::line::ServerLine;
 use super::probe::Found;
 use super::socket::Socket;
 use super::wire::RedisWire;
@@ -21,7 +22,7 @@ fn wire() -> (RedisWire, UnixStream) {
     let (socket, there) = socket();
     let conversation =
         Conversation::new(Found::default(), Arc::default(), Channel::default(), None);
-    (RedisWire::new(socket, conversation), there)
+    (RedisWire::new(ServerLine::over(socket), conversation), there)
 }
 
 fn socket() -> (Socket, UnixStream) {

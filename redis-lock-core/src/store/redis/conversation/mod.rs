@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::address;
 use super::channel::Channel;
@@ -25,6 +25,7 @@ use super::cluster::ClusterMode;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
 use super::groups::{self, NextPart, Part, Split};
+use super::line::{Send, lost_place};
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
@@ -87,26 +88,6 @@ pub(super) struct Conversation {
     done: VecDeque<Pulled>,
     broken: Option<Fault>,
 }
-
-/// Receives the commands that have to be sent.
-pub(super) trait CommandSink {
-    fn send(&mut self, cmd: Cmd);
-}
-
-impl CommandSink for Vec<Cmd> {
-    fn send(&mut self, cmd: Cmd) {
-        self.push(cmd);
-    }
-}
-
-/// The bytes of the commands, as the server reads them.
-impl CommandSink for Vec<u8> {
-    fn send(&mut self, cmd: Cmd) {
-        cmd.write_packed_command(self);
-    }
-}
-
-pub(super) type Send<'a> = &'a mut dyn CommandSink;
 
 impl Conversation {
     pub(super) fn new(
@@ -332,9 +313,8 @@ impl Conversation {
     }
 
     /// A reply can't belong to the command that was sent.
-    pub(super) fn lose_place(&mut self, what: &str) {
-        let what = format!("the place in the stream of replies is lost: {what}");
-        self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+    fn lose_place(&mut self, what: &str) {
+        self.end(lost_place(what));
     }
 
     /// The connection ended.

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::side_link::{DirectLine, LineSlot, SideLink, watch_beside};
+use super::line::ServerLine;
+use super::side_link::{LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -40,7 +41,7 @@ struct ReplicatedWire {
     may_read: bool,
     decided: VecDeque<Pulled>,
     /// The connection that waits.
-    line: Option<DirectLine>,
+    line: Option<ServerLine>,
     round: Option<WaitRound>,
     slot: Arc<LineSlot>,
     /// Asks for a new connection.
@@ -180,8 +181,9 @@ impl ReplicatedWire {
         }
     }
 
-    /// Takes a new connection in, and what has arrived on it. Returns whether something has.
-    fn fill_line(&mut self) -> bool {
+    /// Takes a new connection in, and what has arrived on it.
+    fn fill_line(&mut self) -> Filled {
+        let nothing = Filled { received: false, more: false };
         match self.slot.take() {
             Some(Ok(line)) => (self.line, self.has_asked) = (Some(line), false),
             Some(Err(fault)) => {
@@ -191,17 +193,17 @@ impl ReplicatedWire {
             }
             None => {}
         }
-        let Some(line) = &mut self.line else { return false };
+        let Some(line) = &mut self.line else { return nothing };
         match line.fill() {
-            Ok(received) => {
+            Ok(filled) => {
                 self.read_line();
-                received
+                filled
             }
             Err(error) => {
                 // Replies that arrived before the end still count.
                 self.read_line();
                 self.give_up_line(unknown(&error.to_string()));
-                false
+                nothing
             }
         }
     }
@@ -224,7 +226,7 @@ impl ReplicatedWire {
                 }
                 (Ok(None), _) => return,
                 (Ok(Some(_)), None) => return self.give_up_line(unknown("nobody asked for this")),
-                (Err(what), _) => return self.give_up_line(unknown(&what)),
+                (Err(fault), _) => return self.give_up_line(unknown(&fault.what)),
             }
         }
     }
@@ -283,8 +285,9 @@ impl Wire for ReplicatedWire {
         // This shows that the connection of the commands works only if it has answered one of them:
         // a round for unanswered commands alone goes on although that connection is dead.
         let confirms_answers = self.round.as_ref().is_some_and(WaitRound::confirms_answers);
-        let received = self.fill_line() && confirms_answers;
-        Ok(Filled { received: received || filled.received, ..filled })
+        let line = self.fill_line();
+        let received = filled.received || line.received && confirms_answers;
+        Ok(Filled { received, more: filled.more || line.more })
     }
 
     fn owes_since(&self, oldest: Moment) -> Option<Moment> {

@@ -76,7 +76,7 @@ impl Scene {
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        wire.line = Some(DirectLine::over(Socket::Unix(Arc::new(own))));
+        wire.line = Some(ServerLine::over(Socket::Unix(Arc::new(own))));
         Self { wire, answers, server, asked }
     }
 

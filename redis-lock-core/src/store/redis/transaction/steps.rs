@@ -171,6 +171,7 @@ impl TransactionSteps {
     }
 
     /// The answer where a value of another type stands at the key.
+    #[cfg(test)]
     pub(crate) fn of_another_type() -> NextStep {
         NextStep::Done(Err(decode::other_kind(None)))
     }

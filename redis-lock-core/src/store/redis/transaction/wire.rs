@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::RedisError;
@@ -16,15 +15,16 @@ use super::run::{Setting, run};
 use super::sequence::Sequence;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::link_slot::both;
 use crate::store::redis::address::redirect_in;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::wire::{NodeName, Redirect};
-use crate::store::{
-    Answer, Command, Connected, Filled, Pulled, Readiness, SharedNews, TaskWaker, Verb, Watcher,
-    Wire,
-};
+use crate::store::{Answer, Command, Connected, Filled, Inbox, Pulled, Verb, Wire};
+
+/// What a transaction came to.
+type EndedTransaction = (u64, Result<Answer, Fault>);
 
 struct TransactionWire {
     link: Box<dyn Wire>,
@@ -36,7 +36,7 @@ struct TransactionWire {
     node: Option<NodeName>,
     sequence: Sequence,
     jobs: mpsc::UnboundedSender<(u64, Command)>,
-    inbox: Arc<AnswerInbox>,
+    inbox: Arc<Inbox<EndedTransaction>>,
     done: VecDeque<Pulled>,
     /// When the commands were pushed to which the link owes the answers.
     owed: VecDeque<Moment>,
@@ -57,9 +57,9 @@ pub(in crate::store::redis) fn wire(
     let setting = Setting { pool, dialect, channel };
     let setting = Arc::new(setting);
     let (jobs, receiver) = mpsc::unbounded_channel();
-    let inbox = Arc::new(AnswerInbox::default());
+    let inbox = Arc::new(Inbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
-    let watcher = link.watcher.map(|watcher| watch_both(watcher, Arc::clone(&inbox)));
+    let watcher = link.watcher.map(|watcher| both(watcher, inbox.watcher()));
     let wire = TransactionWire {
         link: link.wire,
         setting,
@@ -177,7 +177,7 @@ impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
-            self.inbox.news.wake();
+            self.inbox.wake();
         } else if let Some(command) = self.sequence.begin(seq, command) {
             self.start(seq, command);
         }
@@ -188,7 +188,7 @@ impl Wire for TransactionWire {
             let what = "its slot is being moved to another node, and no transaction can follow it";
             let fault = Fault::new(FaultClass::Moving, what);
             self.done.push_back(Pulled::Done(seq, Err(fault)));
-            return self.inbox.news.wake();
+            return self.inbox.wake();
         }
         if let Some(command) = self.sequence.begin(seq, command) {
             self.owed.push_back(Moment::now());
@@ -246,29 +246,11 @@ impl Wire for TransactionWire {
     }
 }
 
-/// Answers that the task has received.
-#[derive(Default)]
-struct AnswerInbox {
-    answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
-    news: SharedNews,
-}
-
-impl AnswerInbox {
-    fn take(&self) -> VecDeque<(u64, Result<Answer, Fault>)> {
-        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn put(&self, seq: u64, answer: Result<Answer, Fault>) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((seq, answer));
-        self.news.wake();
-    }
-}
-
 /// Executes commands until the sender is dropped. Its connections are closed when the task ends.
 async fn serve(
     setting: Arc<Setting>,
     mut jobs: mpsc::UnboundedReceiver<(u64, Command)>,
-    inbox: Arc<AnswerInbox>,
+    inbox: Arc<Inbox<EndedTransaction>>,
 ) {
     let setting = &*setting;
     let mut under_way = FuturesUnordered::new();
@@ -279,30 +261,7 @@ async fn serve(
                 let Some((seq, command)) = job else { return };
                 under_way.push(async move { (seq, run(setting, &command).await) });
             }
-            Some((seq, answer)) = under_way.next(), if !under_way.is_empty() => inbox.put(seq, answer),
-        }
-    }
-}
-
-/// Watches both the link and the task's inbox.
-fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
-    Arc::new(move || {
-        let (link, news) = (link()?, inbox.news.watch());
-        Ok(Box::new(TransactionWatch { link, news }) as Box<dyn Readiness>)
-    })
-}
-
-struct TransactionWatch {
-    link: Box<dyn Readiness>,
-    /// That something has come to the inbox.
-    news: Arc<TaskWaker>,
-}
-
-impl Readiness for TransactionWatch {
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        match self.link.poll_ready(context, sending) {
-            Poll::Pending => self.news.poll_woken(context).map(Ok),
-            ready => ready,
+            Some((seq, answer)) = under_way.next(), if !under_way.is_empty() => inbox.put((seq, answer)),
         }
     }
 }
