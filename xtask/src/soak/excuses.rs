@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::TTL;
 use super::clock::nanos;
 
-/// What is held up by a fault may arrive so much later, and a loss is noticed so much later.
-const LATE: Duration = Duration::from_millis(300);
+/// After a fault connections are made again and the nodes of a cluster are looked up, for which a busy machine
+/// takes so long; and a loss is noticed later than it happened.
+const LATE: Duration = Duration::from_millis(600);
 
 /// What may keep a lease from being renewed, and the leases that were lost.
 #[derive(Debug, Default)]
@@ -35,8 +37,10 @@ impl Excuses {
         self.faults.push(FaultTime { worker, what, time });
     }
 
-    /// A hold of this worker is found lost. Without a lease nobody renewed it.
+    /// A hold of this worker is found lost. Without a lease nobody renewed it. A shorter one than usual has
+    /// 270 ms for its renewal, which a busy machine may need for the disks of a server and its replica.
     pub(crate) fn lost(&mut self, worker: u64, lease: Option<Duration>, at: u64) {
+        let lease = lease.filter(|lease| *lease >= TTL);
         self.losses.extend(lease.map(|lease| LostLease { worker, lease, at }));
     }
 
@@ -54,11 +58,21 @@ impl Excuses {
             match faults.max_by_key(|it| overlap(&it.time)).filter(|it| overlap(&it.time) > 0) {
                 Some(fault) => *by_fault.entry(sort(&fault.what)).or_default() += 1,
                 None => without.push(format!(
-                    "worker {worker} lost a lease of {lease:?} at {at}, and nothing was wrong"
+                    "worker {worker} lost a lease of {lease:?}, and nothing was wrong{}",
+                    self.before(*worker, *at)
                 )),
             }
         }
         (by_fault, without)
+    }
+
+    /// The last fault of a worker before this time.
+    fn before(&self, worker: u64, at: u64) -> String {
+        let faults = self.faults.iter().filter(|it| it.worker.is_none_or(|it| it == worker));
+        let last = faults.filter(|it| it.time.end < at).max_by_key(|it| it.time.end);
+        last.map_or_else(String::new, |FaultTime { what, time, .. }| {
+            format!(" since {:?} before: {what}", Duration::from_nanos(at - time.end))
+        })
     }
 }
 

@@ -65,6 +65,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let place = place.start(&binary, workers);
     let store = Server::builder().binary(binary).start();
     let history = Arc::new(Mutex::new(History::default()));
+    let machine = Arc::clone(&history);
+    standstill::watch(move |time| {
+        lock(&machine).excuses.add(None, "the machine stood still".to_owned(), time);
+    });
     let addresses = (0..workers).map(|worker| place.addresses(worker)).collect();
     let mut workers = Workers::start(addresses, &store.url(), seed, scripting, &history)?;
     let mut nemesis = Nemesis::new(&*place, seed);
