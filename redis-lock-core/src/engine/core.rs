@@ -13,16 +13,16 @@ use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
 use super::outages::Outages;
-use super::path::{After, Overdue, PathReaper, QueueEntry, Results};
+use super::path::{After, Overdue, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
-use super::reaper::LockedReaper;
+use super::reaper::Reaper;
 use super::released::{Released, Search};
 use super::sender::Sender;
 use super::table::{Handle, Resident, Shard, Table};
 use super::work::EngineWaker;
 use crate::domain::clock::Moment;
 use crate::domain::news_waiters::NewsWaiters;
-use crate::lock::{Effects, Env, Later, LineView, Machine};
+use crate::lock::{Effects, Env, Later, LineView, Machine, Outgoing, PendingReleases};
 use crate::store::wire::contained;
 use crate::{Drained, observe};
 
@@ -33,7 +33,8 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) reaper: Arc<PathReaper>,
+    pub(super) reaper: Mutex<Reaper>,
+    pub(super) pending: Arc<PendingReleases>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(super) outages: Outages,
@@ -74,7 +75,6 @@ thread_local! {
 impl Core {
     pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
         crate::domain::env::notice_forks();
-        let reaper = places.reaper();
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
@@ -82,7 +82,8 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
-            reaper,
+            reaper: Mutex::default(),
+            pending: Arc::default(),
             released: Mutex::default(),
             search: Mutex::default(),
             outages: Outages::default(),
@@ -124,8 +125,8 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn reaper(&self) -> LockedReaper<'_, QueueEntry> {
-        self.reaper.lock()
+    pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
+        self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn released(&self) -> MutexGuard<'_, Released> {
@@ -227,16 +228,19 @@ impl Core {
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
+            self.release_owed(&mut effects.out);
+            for outgoing in &mut effects.out {
+                if let Outgoing::Part(reap) = outgoing {
+                    reap.begin(&self.pending, || self.number());
+                }
+            }
             if self.places.only().is_some() {
                 *is_put = true;
-                // While the queue is locked, no release can fail.
                 let mut traffic = place.path.traffic();
-                self.release_owed(&mut effects.out);
                 for outgoing in effects.out.drain(..) {
                     traffic.put(QueueEntry::of(id, outgoing, now), settled);
                 }
             } else {
-                self.release_owed(&mut effects.out);
                 let asked = &mut resident.asked;
                 self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
@@ -289,6 +293,7 @@ impl Core {
             waiting: 0,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
+            pending: &self.pending,
             process: self.process,
         }
     }
@@ -353,10 +358,6 @@ impl Core {
             while let Some(place) = work.touched.pop() {
                 self.send_at(&place, work);
             }
-            if self.reaper.has_freed() {
-                self.put_freed(work);
-                continue;
-            }
             if work.settled.is_empty() {
                 work.hands.clear();
                 return;
@@ -401,7 +402,7 @@ impl Core {
     }
 
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
-        self.put_in_order(place, entry, &mut work.settled);
+        place.path.put(entry, &mut work.settled);
         work.touch(place);
     }
 

@@ -10,6 +10,7 @@ use super::path::{Job, Origin, Path};
 use super::place_watch::PlaceWatch;
 use super::places::{Place, PlaceId};
 use crate::domain::clock::Moment;
+use crate::lock::Reap;
 
 /// The results of one turn that the simulation drove.
 pub(crate) struct Driven {
@@ -122,7 +123,7 @@ impl Core {
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
             || self.places.all().iter().any(|place| place.path.is_locked())
-            || self.reaper.is_locked()
+            || self.reaper.try_lock().is_err()
             || self.search.try_lock().is_err()
     }
 
@@ -134,6 +135,14 @@ impl Core {
     /// Whether a lock waits with this token, and messages may name it.
     pub(crate) fn awaits(&self, token: &Arc<str>) -> bool {
         self.index().contains_key(token)
+    }
+
+    /// Whether a try to release this token has failed, so that the next one has no order with questions.
+    pub(crate) fn has_failed_release(&self, token: &Arc<str>) -> bool {
+        let is_it = |reap: &Reap| reap.has_failed() && reap.attempt().wire() == token;
+        let is_queued = |origin: &Origin| matches!(origin, Origin::Reap(reap) if is_it(reap));
+        self.reaper().reaps().any(is_it)
+            || self.places.all().iter().any(|it| it.path.traffic().origins().any(is_queued))
     }
 
     /// The tokens in machines, and those in the reaper and in releases that have no outcome yet.

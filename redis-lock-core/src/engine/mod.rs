@@ -13,7 +13,6 @@ mod events;
 mod idle_leases;
 
 mod lock_id;
-mod lock_order;
 mod notices;
 mod outages;
 mod outcomes;

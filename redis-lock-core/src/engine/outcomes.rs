@@ -32,8 +32,8 @@ impl Core {
         let mut all = std::mem::take(&mut work.settled);
         // One counts for others as well, so it is kept until all of them are handed over.
         work.hands.extend(all.iter_mut().filter_map(Settled::take_hand));
-        if all.len() > 1 && all.iter().any(Settled::is_owed) {
-            // The reaper has unanswered releases before the machine of their key asks again.
+        if all.iter().any(Settled::is_owed) {
+            // The next try is on its queue, or the reaper has it, before the machine of its key asks again.
             all.sort_by_key(|settled| !settled.is_owed());
         }
         for settled in all.drain(..) {
@@ -41,10 +41,6 @@ impl Core {
                 Settled::Done { origin, sent, outcome, .. } => (origin, sent, outcome),
                 Settled::Redirected(entry, redirect) => {
                     self.redirect(*entry, redirect, work);
-                    continue;
-                }
-                Settled::Failed(failed) => {
-                    self.release_failed(*failed, work);
                     continue;
                 }
             };
@@ -105,10 +101,6 @@ impl Core {
     ) -> Vec<PartEntry> {
         match self.places.cluster() {
             Some(cluster) if entry.is_split() => {
-                if let Some((names, token)) = entry.first_release() {
-                    // Its parts may be anywhere until all are answered.
-                    self.reaper().goes_to(&names, &token, None);
-                }
                 let (parts, outcome) = Gathering::begin(entry, now, cluster);
                 settled.extend(outcome);
                 parts

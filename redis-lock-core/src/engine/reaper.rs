@@ -1,12 +1,8 @@
 //! The reaper: tokens that wait for the next try to release them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::lock_id::PlaceId;
-use super::lock_order::LockOrder;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Confirmation, Reap};
@@ -17,32 +13,22 @@ type Due = (Moment, u64);
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
 /// acquisition of them may still be executed. Tokens whose release is in the queue of a place are
 /// not here.
-#[derive(Debug)]
-pub(crate) struct Reaper<E = ()> {
+#[derive(Debug, Default)]
+pub(crate) struct Reaper {
     pausing: BTreeMap<Due, Box<Reap>>,
     number: u64,
     /// By key, those that no server has answered yet.
     owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
-    /// Where the others are that no server has answered yet; `None` where there is only one place.
-    order: Option<LockOrder<E>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
     /// Whether the engine has ended, so that nothing is taken out any more.
     is_over: bool,
 }
 
-impl<E> Default for Reaper<E> {
-    fn default() -> Self {
-        let (pausing, owed) = (BTreeMap::new(), BTreeMap::new());
-        Self { pausing, number: 0, owed, order: None, deadline_check: None, is_over: false }
-    }
-}
-
-impl<E> Reaper<E> {
+impl Reaper {
     /// Releases a token again at this time. After the end of the engine it is returned, to be given up.
     pub(crate) fn keep(&mut self, at: Moment, reap: Box<Reap>) -> Option<Box<Reap>> {
         if self.is_over {
-            self.stops(&reap);
             return Some(reap);
         }
         self.add(at, reap);
@@ -61,7 +47,6 @@ impl<E> Reaper<E> {
         let check = self.deadline_check.unwrap_or(Moment::NEVER);
         self.deadline_check = Some(check.min(deadline));
         let due = (at, self.number);
-        self.stops(&reap);
         if !reap.was_answered() {
             for names in reap.names().all() {
                 self.owed.entry(names.shared_main()).or_default().insert(due);
@@ -80,54 +65,7 @@ impl<E> Reaper<E> {
                 }
             }
         }
-        if let (Some(order), false) = (&mut self.order, reap.was_answered()) {
-            order.goes_to(reap.names(), reap.attempt().wire(), None);
-        }
         Some(reap)
-    }
-
-    /// The release of a token is at rest here, was answered, or is given up.
-    pub(super) fn stops(&mut self, reap: &Reap) {
-        if let Some(order) = &mut self.order {
-            order.stops(reap.names(), reap.attempt().wire());
-        }
-    }
-
-    /// The release of a token was dropped.
-    pub(super) fn is_dropped(&mut self, names: &Names, token: &Arc<str>) {
-        if let Some(order) = &mut self.order {
-            order.stops(names, token);
-        }
-    }
-
-    /// The release of a token, or a part of it, is in the queue of a place now, or between two.
-    pub(super) fn goes_to(&mut self, names: &Names, token: &Arc<str>, at: Option<PlaceId>) {
-        if let Some(order) = &mut self.order {
-            order.goes_to(names, token, at);
-        }
-    }
-
-    /// The release of a token, or a part of it, has left a place.
-    pub(super) fn leaves(&mut self, names: &Names, token: &Arc<str>, place: PlaceId) {
-        if let Some(order) = &mut self.order {
-            order.leaves(names, token, place);
-        }
-    }
-
-    /// Returns an acquisition of these keys that may be put on the queue of a place. It is set aside
-    /// while there is a release that has to come first, and would not.
-    pub(super) fn admit(&mut self, names: &Names, entry: E, place: PlaceId) -> Option<E> {
-        let Some(order) = &mut self.order else { return Some(entry) };
-        let is_owed = |names: &&Names| self.owed.contains_key(names.main());
-        let owed = || names.all().find(is_owed).map(Names::shared_main);
-        let Some(key) = order.in_the_way(names, place).or_else(owed) else { return Some(entry) };
-        order.wait_behind(key, entry);
-        None
-    }
-
-    /// Takes out the acquisitions that were set aside, and perhaps need not be any more.
-    pub(super) fn take_freed(&mut self) -> Vec<E> {
-        self.order.as_mut().map(LockOrder::take_freed).unwrap_or_default()
     }
 
     /// Takes out the releases of these keys that no server has answered, in their order.
@@ -137,18 +75,8 @@ impl<E> Reaper<E> {
         owed.into_iter().filter_map(|due| self.take(due))
     }
 
-    /// The same for an acquisition that goes to a place, if no other release is in its way.
-    pub(super) fn take_owed_at(
-        &mut self,
-        names: &Names,
-        place: PlaceId,
-    ) -> impl Iterator<Item = Box<Reap>> {
-        let in_the_way = self.order.as_ref().and_then(|order| order.in_the_way(names, place));
-        in_the_way.is_none().then(|| self.take_owed(names)).into_iter().flatten()
-    }
-
     /// Takes out the tokens that are due to be released.
-    pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<E> {
+    pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
         let due = self.pausing.keys().copied().take_while(|due| due.0 <= now);
         let due: Vec<_> = due.collect();
         let taken: Vec<_> = due.into_iter().filter_map(|due| self.take(due)).collect();
@@ -156,7 +84,7 @@ impl<E> Reaper<E> {
     }
 
     /// Takes out the tokens whose last try has failed, although they are not due yet.
-    pub(crate) fn take_failed(&mut self) -> impl Iterator<Item = Box<Reap>> + use<E> {
+    pub(crate) fn take_failed(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
         let failed = self.pausing.iter().filter(|(_, reap)| reap.has_failed());
         let failed: Vec<_> = failed.map(|(due, _)| *due).collect();
         let taken: Vec<_> = failed.into_iter().filter_map(|due| self.take(due)).collect();
@@ -181,96 +109,18 @@ impl<E> Reaper<E> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pausing.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_empty)
-    }
-
-    /// Whether every release that was asked for has been answered at least once.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.owed.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_settled)
+        self.pausing.is_empty()
     }
 
     /// Takes out all tokens, to be given up. No caller waits for them any more.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<E> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
         self.owed.clear();
-        self.order = self.order.take().map(|_| LockOrder::default());
         std::mem::take(&mut self.pausing).into_values()
     }
 
     #[cfg(test)]
     pub(crate) fn reaps(&self) -> impl Iterator<Item = &Reap> {
         self.pausing.values().map(|reap| &**reap)
-    }
-}
-
-/// The reaper that callers and the engine share, and whether it owes a release to some server: most
-/// acquisitions need not lock it.
-#[derive(Debug)]
-pub(crate) struct SharedReaper<E = ()> {
-    reaper: Mutex<Reaper<E>>,
-    owes: AtomicBool,
-    /// Whether acquisitions that were set aside are to be put on their queues.
-    has_freed: AtomicBool,
-}
-
-impl<E> Default for SharedReaper<E> {
-    fn default() -> Self {
-        let (owes, has_freed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { reaper: Mutex::default(), owes, has_freed }
-    }
-}
-
-impl<E> SharedReaper<E> {
-    /// The reaper of several places.
-    pub(crate) fn of_several() -> Self {
-        let reaper = Reaper { order: Some(LockOrder::default()), ..Reaper::default() };
-        Self { reaper: Mutex::new(reaper), ..Self::default() }
-    }
-
-    pub(crate) fn lock(&self) -> LockedReaper<'_, E> {
-        let reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        LockedReaper { reaper, shared: self }
-    }
-
-    pub(crate) fn has_freed(&self) -> bool {
-        self.has_freed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn owes(&self) -> bool {
-        self.owes.load(Ordering::Acquire)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_locked(&self) -> bool {
-        self.reaper.try_lock().is_err()
-    }
-}
-
-/// The locked reaper. Unlocking it publishes whether it owes a release, and has freed acquisitions.
-pub(crate) struct LockedReaper<'a, E> {
-    reaper: MutexGuard<'a, Reaper<E>>,
-    shared: &'a SharedReaper<E>,
-}
-
-impl<E> Deref for LockedReaper<'_, E> {
-    type Target = Reaper<E>;
-
-    fn deref(&self) -> &Reaper<E> {
-        &self.reaper
-    }
-}
-
-impl<E> DerefMut for LockedReaper<'_, E> {
-    fn deref_mut(&mut self) -> &mut Reaper<E> {
-        &mut self.reaper
-    }
-}
-
-impl<E> Drop for LockedReaper<'_, E> {
-    fn drop(&mut self) {
-        self.shared.owes.store(!self.reaper.is_settled(), Ordering::Release);
-        if let Some(order) = &self.reaper.order {
-            self.shared.has_freed.store(order.has_freed(), Ordering::Release);
-        }
     }
 }
 
@@ -318,7 +168,7 @@ mod tests {
 
     #[test]
     fn tokens_are_released_again_at_their_times_and_in_their_order() {
-        let mut reaper = Reaper::<()>::default();
+        let mut reaper = Reaper::default();
         assert!(reaper.is_empty() && reaper.due() == Moment::NEVER);
         for millis in [20, 10, 20] {
             reaper.add(at(millis), unawaited());
@@ -338,7 +188,7 @@ mod tests {
     fn a_caller_hears_at_its_deadline_that_no_answer_came() {
         let (reap, mut confirmed) = reap();
         let deadline = reap.deadline();
-        let mut reaper = Reaper::<()>::default();
+        let mut reaper = Reaper::default();
         reaper.add(at(0), reap);
         assert_eq!(reaper.due(), deadline, "sooner than the next try");
         let before = Moment::from_nanos(deadline.as_nanos() - 1);
@@ -358,7 +208,7 @@ mod tests {
     fn a_caller_hears_it_also_when_nobody_looked_at_its_deadline() {
         let (reap, _confirmed) = reap();
         let late = reap.deadline().after(std::time::Duration::from_secs(1));
-        let mut reaper = Reaper::<()>::default();
+        let mut reaper = Reaper::default();
         reaper.add(at(0), reap);
         assert_eq!(reaper.overdue(late).len(), 1);
         assert_eq!(give_up(&mut reaper), 1);
@@ -366,28 +216,27 @@ mod tests {
 
     #[test]
     fn what_no_server_has_answered_is_owed_for_its_key_and_nothing_else_is() {
-        let reaper = SharedReaper::<()>::default();
-        reaper.lock().add(at(10), answered());
-        assert!(!reaper.owes(), "it was answered, and is only repeated");
+        let mut reaper = Reaper::default();
+        reaper.add(at(10), answered());
+        assert!(reaper.owed.is_empty(), "it was answered, and is only repeated");
         for millis in [30, 20] {
-            reaper.lock().add(at(millis), unawaited());
+            reaper.add(at(millis), unawaited());
         }
-        assert!(reaper.owes());
         let (names, other) = (demand("k").names, demand("other").names);
-        assert!(reaper.lock().take_owed(&other).next().is_none());
-        let given_up: Vec<_> = reaper.lock().take_owed(&names).map(|reap| reap.give_up()).collect();
+        assert!(reaper.take_owed(&other).next().is_none());
+        let given_up: Vec<_> = reaper.take_owed(&names).map(|reap| reap.give_up()).collect();
         assert_eq!(given_up.len(), 2);
-        assert!(!reaper.owes() && reaper.lock().due() == at(10), "the repetition stays");
-        reaper.lock().add(at(5), unawaited());
-        let due = reaper.lock().take_due(at(5));
+        assert!(reaper.owed.is_empty() && reaper.due() == at(10), "the repetition stays");
+        reaper.add(at(5), unawaited());
+        let due = reaper.take_due(at(5));
         due.for_each(|reap| drop(reap.give_up()));
-        assert!(!reaper.owes() && reaper.lock().owed.is_empty(), "it is on its way");
-        assert_eq!(give_up(&mut reaper.lock()), 1);
+        assert!(reaper.owed.is_empty(), "it is on its way");
+        assert_eq!(give_up(&mut reaper), 1);
     }
 
     #[test]
     fn a_new_connection_hastens_those_that_have_failed_and_no_others() {
-        let mut reaper = Reaper::<()>::default();
+        let mut reaper = Reaper::default();
         reaper.add(at(20), answered());
         assert_eq!(reaper.take_failed().count(), 0, "it is due at a time of its own");
         let (reap, now) = (unawaited(), Moment::at_millis(2_000));
@@ -399,16 +248,5 @@ mod tests {
         let failed = reaper.take_failed().map(|reap| drop(reap.give_up()));
         assert_eq!((failed.count(), reaper.due()), (1, at(20)));
         assert_eq!(give_up(&mut reaper), 1);
-    }
-
-    #[test]
-    fn a_shutdown_waits_for_those_that_were_never_answered() {
-        let mut reaper = Reaper::<()>::default();
-        assert!(reaper.is_settled());
-        reaper.add(at(0), answered());
-        assert!(reaper.is_settled() && !reaper.is_empty());
-        reaper.add(at(0), unawaited());
-        assert!(!reaper.is_settled());
-        assert_eq!(give_up(&mut reaper), 2);
     }
 }

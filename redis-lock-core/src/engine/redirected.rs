@@ -39,7 +39,7 @@ impl Core {
             let main = entry.main().unwrap_or_else(|| Arc::clone(&id.main));
             for (main, entry) in self.parts(&main, entry, now, settled) {
                 let place = self.places.of(&main);
-                self.put_in_order(&place, entry, settled);
+                place.path.put(entry, settled);
                 touch(touched, &place);
             }
         }
@@ -68,9 +68,6 @@ impl Core {
             let settled = entry.refused("no node of the cluster has the slot of this key");
             return work.settled.push(settled);
         }
-        if let Some(names) = entry.acquires() {
-            self.put_owed(&names, place.id, work);
-        }
         match &mut entry.origin {
             Origin::Lock(id, number) => {
                 let mut shard = self.table.shard(&id.main);
@@ -89,35 +86,6 @@ impl Core {
             Origin::Part(..) | Origin::Query(_) => {}
         }
         self.put_at(&place, entry, work);
-    }
-
-    /// Puts an entry on the queue of one of several places. An acquisition is set aside while a release
-    /// that has to come first is elsewhere.
-    pub(super) fn put_in_order(
-        &self,
-        place: &Place,
-        entry: QueueEntry,
-        settled: &mut Vec<Settled>,
-    ) {
-        // While the queue is locked, no release leaves it.
-        let mut traffic = place.path.traffic();
-        let entry = match entry.acquires() {
-            Some(names) if self.reaper.owes() && !traffic.is_down() => {
-                self.reaper().admit(&names, entry, place.id)
-            }
-            _ => Some(entry),
-        };
-        if let Some(entry) = entry {
-            traffic.put(entry, settled);
-        }
-    }
-
-    /// Puts acquisitions on their queues that need not wait for a release elsewhere any more.
-    pub(super) fn put_freed(&self, work: &mut Work) {
-        let freed = self.reaper().take_freed();
-        for entry in freed {
-            self.redirect(entry, None, work);
-        }
     }
 
     fn place_after(&self, main: &str, redirect: Option<&Redirect>) -> PlaceOf<'_> {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::lock_id::PlaceId;
 use super::notices::{Notice, Observation};
-use super::path::{FailedRelease, QueueEntry};
+use super::path::QueueEntry;
 use super::reaper::Reaper;
 use super::shutdown::given_up;
 use crate::domain::clock::Moment;
@@ -34,7 +33,6 @@ impl Core {
             // With only one server, nothing has to be released again.
             Next::Done(_) if self.places.only().is_some() => {}
             Next::Done(reap) => {
-                self.reaper().stops(&reap);
                 let place_of = |names: &Names| self.places.of(names.main()).id;
                 let others = match reap.is_split() {
                     true => reap.names().all().skip(1).map(place_of).collect(),
@@ -57,26 +55,10 @@ impl Core {
         self.waker.wake_by(at);
     }
 
-    /// Reports a release that has failed to its caller, and schedules the next try.
-    pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
-        let FailedRelease { key, sort, fault, confirmation, due } = failed;
-        // Of several nodes, the wrong one may have been asked.
-        self.look_soon();
-        if observe::may_be_heard() {
-            work.notices.push_back(Notice::observe(Observation::Failed(key, sort, fault)));
-        }
-        work.notices.extend(confirmation.map(Notice::confirm));
-        match due {
-            Some(due) => self.waker.wake_by(due),
-            None => work.send_only_place(),
-        }
-    }
-
-    /// Has the releases that are still owed for some keys sent before the keys are asked for again, so
-    /// that all commands for a lock keep one order. To be called under the lock of the machine's shard,
-    /// and of the only place if there is one.
+    /// Has the releases that are still owed for some keys sent before the keys are asked for again. To be
+    /// called under the lock of the machine's shard.
     pub(super) fn release_owed(&self, out: &mut Vec<Outgoing>) {
-        if !self.reaper.owes() {
+        if self.pending.is_empty() {
             return;
         }
         let Some((at, names)) =
@@ -88,37 +70,16 @@ impl Core {
         out.splice(at..at, owed);
     }
 
-    /// The same before an acquisition that goes to one of several places, unless it has to wait: only
-    /// what goes behind them may cut their pauses short.
-    pub(super) fn put_owed(&self, names: &Names, place: PlaceId, work: &mut Work) {
-        if self.reaper.owes() {
-            let now = Moment::now();
-            let owed: Vec<_> = self.reaper().take_owed_at(names, place).collect();
-            owed.into_iter().for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
-        }
-    }
-
-    /// Puts releases from the reaper on their queues. The only queue is locked meanwhile, so that nobody
-    /// asks for their keys in between. All are taken first: those that are refused at once go back.
+    /// Puts releases from the reaper on their queues. All are taken first: those that are refused at once
+    /// go back.
     pub(super) fn put_reaps<I: Iterator<Item = Box<Reap>>>(
         &self,
-        take: impl FnOnce(&mut Reaper<QueueEntry>) -> I,
+        take: impl FnOnce(&mut Reaper) -> I,
         work: &mut Work,
     ) {
         let now = Moment::now();
-        let Some(place) = self.places.only() else {
-            let reaps = take(&mut self.reaper());
-            for reap in reaps {
-                self.put(QueueEntry::reap(reap, now), work);
-            }
-            return;
-        };
-        let mut traffic = place.path.traffic();
         let reaps = take(&mut self.reaper());
-        for reap in reaps {
-            work.send_only_place();
-            traffic.put(QueueEntry::reap(reap, now), &mut work.settled);
-        }
+        reaps.for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
     }
 
     /// A server has left the map: its successor may still have tokens that it released. The last ones

@@ -67,13 +67,10 @@ impl Core {
 
     /// Whether the engine has nothing left to do and no requests can come.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
-        let releases_are_answered = || {
-            let is_left = |traffic: &Traffic| traffic.has_first_releases() || traffic.is_in_hand();
-            // In this order: what is in hand goes to the reaper, and from there to a queue.
-            !self.any_place(is_left) && self.reaper().is_settled() && !self.any_place(is_left)
-        };
+        // What is in hand may go to the reaper, and from there to a queue.
+        let is_answered = || self.pending.is_empty() && !self.any_place(Traffic::is_in_hand);
         match self.closing_ends() {
-            Some(end) => now >= end || releases_are_answered() || planted!(HastyShutdown),
+            Some(end) => now >= end || is_answered() || planted!(HastyShutdown),
             None => {
                 let is_left = |traffic: &Traffic| traffic.has_questions() || traffic.is_in_hand();
                 self.is_abandoned.load(Ordering::Acquire)
@@ -122,10 +119,7 @@ impl Core {
         // Entries that were refused at once, because there is no connection, are settled already.
         let (mut origins, settled) = (Vec::new(), std::mem::take(&mut work.settled));
         for settled in settled {
-            match settled.into_origin() {
-                Ok(origin) => origins.push(origin),
-                Err(failed) => work.notices.extend(failed.confirmation.map(Notice::confirm)),
-            }
+            origins.push(settled.into_origin());
         }
         let paused = self.reaper().drain();
         for place in self.places.all().iter() {
@@ -134,10 +128,6 @@ impl Core {
             let stopped = || Err(super::stopped());
             work.notices
                 .extend(ready.into_iter().map(|reply| Notice::Ready(reply, Box::new(stopped()))));
-        }
-        for (names, token) in origins.iter().filter_map(Origin::first_release) {
-            // It may have been put on its queue since the reaper was emptied.
-            self.reaper().is_dropped(&names, &token);
         }
         self.wake_deposed();
         let notices = paused.map(|reap| given_up(reap, error)).collect::<Vec<_>>().into_iter();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use testbed::{Server, eventually, holds_for};
+use testbed::{Server, eventually};
 
 use super::core::Core;
 use super::lock_id::LockId;
@@ -220,6 +220,13 @@ pub(super) fn owed(key: &str) -> Box<Reap> {
     }
 }
 
+/// Has a core owe such a release at a later time.
+pub(super) fn owe(core: &Core, later: Moment, key: &str) {
+    let mut reap = owed(key);
+    reap.begin(&core.pending, || core.number());
+    core.reaper().add(later, reap);
+}
+
 /// A core without its connection.
 fn unconnected(locks: &Locks) -> Arc<Core> {
     let core = Arc::clone(locks.link().core());
@@ -234,7 +241,7 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let core = unconnected(&locks);
     let later = Moment::now().after(PATIENCE);
     for key in ["job", "other", "job"] {
-        core.reaper().add(later, owed(key));
+        owe(&core, later, key);
     }
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
@@ -269,33 +276,14 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }
 
-/// A thread that has the queue locked may lock the reaper, so no thread may lock them in the other
-/// order.
-#[test]
-fn the_engine_locks_no_queue_while_it_has_the_reaper_locked() {
-    let locks = Locks::in_memory();
-    let core = Arc::clone(locks.link().core());
-    let traffic = core.only_path().traffic();
-    let looking = thread::spawn({
-        let core = Arc::clone(&core);
-        move || core.due(Moment::now())
-    });
-    let is_waiting = || !looking.is_finished();
-    holds_for(Duration::from_millis(50), "it waits for the queue", is_waiting);
-    eventually(Duration::from_secs(10), "the reaper is free", || !core.reaper.is_locked());
-    drop(traffic);
-    looking.join().unwrap();
-}
-
 /// The connection may be down again before its news are handled.
 #[test]
 fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
     core.only_path().traffic().stop();
-    core.reaper().add(Moment::now(), owed("job"));
-    let mut work = Box::default();
-    core.put_reaps(super::reaper::Reaper::drain, &mut work);
+    owe(&core, Moment::now(), "job");
+    core.act(|work| core.put_reaps(super::reaper::Reaper::drain, work));
     assert_eq!(core.reaper().reaps().count(), 1, "it waits for its next try");
     core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
 }

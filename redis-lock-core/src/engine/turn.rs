@@ -156,10 +156,7 @@ impl Core {
         let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         let (table, look) = (self.table.next_due(), self.places.look_due());
-        // A thread that has a queue locked may lock the reaper, so the reaper must be unlocked
-        // before a queue is locked.
-        let reaper = self.reaper().due();
-        let search = self.search().due();
+        let (reaper, search) = (self.reaper().due(), self.search().due());
         [table, look, reaper, search, closing]
             .into_iter()
             .chain(places)

@@ -34,11 +34,6 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Notes that an entry was put on the queue of the only place.
-    pub(super) fn send_only_place(&mut self) {
-        self.is_put = true;
-    }
-
     /// Notes that an entry was put on the queue of this place.
     pub(super) fn touch(&mut self, place: &Arc<Place>) {
         touch(&mut self.touched, place);

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::question::{About, Open};
 use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
-use super::{
-    Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
-    unanswered,
-};
+use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -49,6 +46,8 @@ pub(super) struct Contending {
     pub(super) useful: Moment,
     /// Whether the last blocker was a token of ours, which may be being released.
     blocked_by_own: bool,
+    /// The oldest release of its keys that no server had answered when the last question was sent.
+    behind: Option<u64>,
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
@@ -78,6 +77,7 @@ impl Contending {
             answered_at: Moment::START,
             useful: now,
             blocked_by_own: false,
+            behind: None,
             hand_over: HandOverRequest::Not,
             was_notified: false,
         }
@@ -137,21 +137,6 @@ impl Contending {
         self.look = now.after(wait);
     }
 
-    /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
-    /// answer: a server that has answered since the waiter came did not fail it.
-    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
-        match &self.last_answer {
-            LastAnswer::Failed(fault) if self.answered_at >= waiter.asked => {
-                LockError::backend(Some(waiter.demand.key()), fault)
-            }
-            _ if heard < waiter.asked => unanswered(waiter),
-            LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
-            LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
-        }
-    }
-}
-
-impl Contending {
     /// Whether the server's last answer was a failure, or is missing.
     pub(super) fn is_in_trouble(&self, is_open: bool) -> bool {
         is_open || self.failures > 0
@@ -265,6 +250,7 @@ impl<W> Machine<W> {
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
             contending.may_be_queued |= queue.is_some() || ask.is_some();
         }
+        contending.behind = env.pending.oldest(&demand.names);
         contending.demand = Arc::clone(&demand);
         contending.look = contending.look.min(env.now);
         (contending.hinted, contending.was_notified) = (false, false);
@@ -412,8 +398,6 @@ impl<W> Machine<W> {
         if open.about == About::Take {
             return self.ask_again(env, out);
         }
-        let holder = blocker.value.as_deref().map(Token::from_wire);
-        let blocked_by_own = holder.as_ref().is_some_and(|it| it.manager() == Some(env.manager));
         if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
             contending.last_answer = LastAnswer::Busy(blocker);
@@ -430,6 +414,9 @@ impl<W> Machine<W> {
             out.idle(contending.demand.sort(), IdleEvent::Asked(outcome), env);
             contending.hand_over = HandOverRequest::Refused;
         }
+        if contending.behind.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
+            return self.wait_for_release(open, env, out);
+        }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {
             let demand = Arc::clone(&contending.demand);
@@ -440,6 +427,8 @@ impl<W> Machine<W> {
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;
+        let holder = blocker.value.as_deref().map(Token::from_wire);
+        let blocked_by_own = holder.is_some_and(|it| it.manager() == Some(env.manager));
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
         let done = blocker.value.as_deref().and_then(Mark::read_done);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::contend::{Contending, LastAnswer};
 use super::question::{About, Open};
 use super::timing::retry_at;
+use super::waiters::{busy, unanswered};
 use super::{Effects, Env, Later, LineStanding, Machine, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
@@ -14,6 +15,9 @@ use crate::domain::mark::Mark;
 use crate::domain::state::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
+
+/// How often the lock is asked for while an earlier release has no answer.
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 impl<W> Machine<W> {
     /// The answer took longer than the lease that it grants, which is as good as no answer.
@@ -26,6 +30,21 @@ impl<W> Machine<W> {
         let what =
             format!("the answer took {took:.1?}, longer than the lease; ask for a longer one");
         self.failed(open, Fault::new(FaultClass::Late, what), env, out);
+    }
+
+    /// A release of this process was on its way when the lock was asked for, so what makes the lock busy may
+    /// be the very token that a caller has given up before it asked. It is no answer for that caller.
+    pub(super) fn wait_for_release(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        let what = "the server did not answer an earlier release of this process";
+        contending.last_answer = LastAnswer::Failed(Fault::new(FaultClass::Late, what));
+        contending.answered_at = open.sent;
+        let pending = env.pending.oldest(&contending.demand().names);
+        if pending.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
+            contending.look = env.now.after(RELEASE_PAUSE);
+        } else {
+            self.ask_again(env, out);
+        }
     }
 
     pub(super) fn failed(
@@ -79,6 +98,21 @@ impl<W> Machine<W> {
             }
         };
         LockError::backend(Some(waiter.demand.key()), &fault)
+    }
+}
+
+impl Contending {
+    /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
+    /// answer: a server that has answered since the waiter came did not fail it.
+    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
+        match &self.last_answer {
+            LastAnswer::Failed(fault) if self.answered_at >= waiter.asked => {
+                LockError::backend(Some(waiter.demand.key()), fault)
+            }
+            _ if heard < waiter.asked => unanswered(waiter),
+            LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
+            LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) use line::{Heard, LineStanding, LineView};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::Confirm;
 pub(crate) use question::{Outcome, Question};
-pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
+pub(crate) use reap::{Confirmation, Next, PendingReleases, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
 
@@ -72,7 +72,7 @@ use failing::LapsedHold;
 use held::Held;
 use kept::KeptLease;
 use question::{About, Askers, Open};
-use waiters::{busy, unanswered};
+use waiters::busy;
 
 /// The environment of a machine at the time of an event.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +94,7 @@ pub(crate) struct Env<'a> {
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
+    pub(crate) pending: &'a PendingReleases,
     /// The id of the process that holds belong to.
     pub(crate) process: u32,
 }

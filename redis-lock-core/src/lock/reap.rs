@@ -1,6 +1,7 @@
 //! The release of a token.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::question::{About, Open};
@@ -51,6 +52,8 @@ pub(crate) struct Reap {
     /// When the server will have forgotten the token by itself.
     gone_by: Moment,
     was_answered: bool,
+    /// Where it is noted, and its number, until a server has answered it.
+    pending: Option<(Arc<PendingReleases>, u64)>,
     /// Why the last try failed.
     fault: Option<Fault>,
 }
@@ -93,6 +96,7 @@ impl Reap {
             may_be_done: false,
             gone_by: Moment::NEVER,
             was_answered: false,
+            pending: None,
             fault: None,
         }))
     }
@@ -128,6 +132,25 @@ impl Reap {
         self.deadline = now.after(self.timeout);
         self.confirm = confirm;
         self
+    }
+
+    /// Notes that it is on its way, unless that was noted before.
+    pub(crate) fn begin(&mut self, pending: &Arc<PendingReleases>, number: impl FnOnce() -> u64) {
+        if self.pending.is_none() && !self.was_answered {
+            let number = number();
+            let each = self.names.all().map(|names| (names.shared_main(), number));
+            pending.lock().extend(each);
+            self.pending = Some((Arc::clone(pending), number));
+        }
+    }
+
+    /// It is not on its way any more: a server has answered it, or it is given up.
+    fn arrive(&mut self) {
+        let Some((pending, number)) = self.pending.take() else { return };
+        let mut pending = pending.lock();
+        for names in self.names.all() {
+            pending.remove(&(names.shared_main(), number));
+        }
     }
 
     /// Takes the number of the open question that this release drops.
@@ -286,6 +309,7 @@ impl Reap {
     /// repeated.
     fn answered(mut self: Box<Self>, now: Moment) -> Next {
         (self.unanswered, self.was_answered) = (false, true);
+        self.arrive();
         // The fault would change the pause before the next repetition.
         self.fault = None;
         match self.attempt.on_server() {
@@ -300,6 +324,7 @@ impl Reap {
     /// It keeps no client from the lock any more. What stands beside it is removed when the node lets us.
     fn freed(mut self: Box<Self>, now: Moment) -> Next {
         (self.was_answered, self.fault) = (true, None);
+        self.arrive();
         if now >= self.gone_by {
             return self.done();
         }
@@ -324,6 +349,7 @@ impl Reap {
     }
 
     fn done(mut self: Box<Self>) -> Next {
+        self.arrive();
         self.attempt.forgotten();
         Next::Done(self)
     }
@@ -361,9 +387,35 @@ impl Reap {
     }
 
     /// Gives up the token without another try, because the engine ends.
-    pub(crate) fn give_up(self) -> Option<Confirm> {
+    pub(crate) fn give_up(mut self) -> Option<Confirm> {
+        self.arrive();
         self.attempt.ends();
         self.confirm
+    }
+}
+
+/// The releases that no server has answered yet, by key, with numbers in their order. They may be at
+/// another server than the next question of their key, or wait to be repeated.
+#[derive(Debug, Default)]
+pub(crate) struct PendingReleases(Mutex<BTreeSet<(Arc<str>, u64)>>);
+
+impl PendingReleases {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Arc<str>, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// The number of the oldest one of these keys.
+    pub(crate) fn oldest(&self, names: &Names) -> Option<u64> {
+        let pending = self.lock();
+        let of_key = |names: &Names| {
+            let first = pending.range((names.shared_main(), 0)..).next();
+            first.filter(|(key, _)| **key == *names.main()).map(|(_, number)| *number)
+        };
+        if pending.is_empty() { None } else { names.all().filter_map(of_key).min() }
     }
 }
 

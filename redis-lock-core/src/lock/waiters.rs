@@ -103,6 +103,11 @@ impl<W> Waiters<W> {
         self.no_wait_count > 0
     }
 
+    /// Whether one that is refused by the next answer has joined after this number.
+    pub(super) fn is_answer_owed_since(&self, number: u64) -> bool {
+        [self.no_wait.back(), self.late.last()].into_iter().flatten().any(|id| *id > number)
+    }
+
     /// Takes out the next caller that does not wait, if it arrived before `moment`.
     pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<Waiter<W>> {
         while let Some(id) = self.no_wait.front().copied() {

@@ -117,13 +117,8 @@ impl Traffic {
             // It was not executed, and its machine no longer wants it.
             return;
         }
-        let release = entry.origin.first_release();
-        self.left(&entry);
         let entry = Box::new(entry.with(Some(command), self.in_hand.take()));
         results.push(Settled::Redirected(entry, Some(redirect)));
-        if let Some((names, _)) = release {
-            self.send_behind_elsewhere(&names, results);
-        }
         if planted!(BatchRedirected) {
             #[cfg(test)]
             self.redirect_all(results);

@@ -7,9 +7,8 @@ use std::time::Duration;
 use super::origin::{Gathered, Gathering, InHand, InHandCount, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::kind::LockSort;
 use crate::engine::lock_id::LockId;
-use crate::lock::{Confirmation, Outcome, Outgoing, Reap};
+use crate::lock::{Outcome, Outgoing, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
@@ -216,28 +215,14 @@ pub(crate) enum Settled {
     Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
-    /// It is a release that has failed, and it has its next place.
-    Failed(Box<FailedRelease>),
-}
-
-/// What is to be reported about a release that has failed. The release itself has its next place.
-#[derive(Debug)]
-pub(crate) struct FailedRelease {
-    pub(crate) key: String,
-    pub(crate) sort: LockSort,
-    pub(crate) fault: Fault,
-    pub(crate) confirmation: Option<Confirmation>,
-    /// When it is tried again; `None` when it is in the queue.
-    pub(crate) due: Option<Moment>,
 }
 
 impl Settled {
-    /// What it was for, unless that has another place already.
-    pub(crate) fn into_origin(self) -> Result<Origin, Box<FailedRelease>> {
+    /// What it was for.
+    pub(crate) fn into_origin(self) -> Origin {
         match self {
-            Self::Done { origin, .. } => Ok(origin),
-            Self::Redirected(entry, _) => Ok(entry.into_sent().origin),
-            Self::Failed(failed) => Err(failed),
+            Self::Done { origin, .. } => origin,
+            Self::Redirected(entry, _) => entry.into_sent().origin,
         }
     }
 
@@ -256,19 +241,14 @@ impl Settled {
 
     /// Whether it is a release that no server has answered yet.
     pub(crate) fn is_owed(&self) -> bool {
-        match self {
-            Self::Done { outcome: Outcome::Answered(_), .. }
-            | Self::Redirected(..)
-            | Self::Failed(_) => false,
-            Self::Done { origin, .. } => origin.is_first_release(),
-        }
+        let Self::Done { origin: Origin::Reap(reap), outcome, .. } = self else { return false };
+        !outcome.is_answered() && !reap.was_answered()
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
             Self::Redirected(..) => false,
-            Self::Failed(failed) => failed.confirmation.is_some(),
         }
     }
 }
@@ -279,7 +259,6 @@ impl Settled {
         match self {
             Self::Done { origin, .. } => origin,
             Self::Redirected(entry, _) => &entry.origin,
-            Self::Failed(failed) => panic!("{failed:?}"),
         }
     }
 
@@ -287,7 +266,6 @@ impl Settled {
         match self {
             Self::Done { outcome, .. } => outcome,
             Self::Redirected(..) => panic!("it goes elsewhere"),
-            Self::Failed(failed) => panic!("{failed:?}"),
         }
     }
 }

@@ -19,13 +19,12 @@
 mod answers;
 mod entry;
 mod origin;
-mod pending_release;
 mod send;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{FailedRelease, PartEntry, QueueEntry, Settled};
+pub(crate) use entry::{PartEntry, QueueEntry, Settled};
 pub(crate) use origin::{Gathering, InHand, Origin, Overdue, Reply};
 pub(crate) use send::{After, Reader};
 
@@ -39,8 +38,6 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::lock_id::PlaceId;
-use crate::engine::reaper;
 use crate::engine::runtime::RuntimeId;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
@@ -53,9 +50,6 @@ pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
-
-/// The reaper of paths, which sets their entries aside.
-pub(crate) type PathReaper = reaper::SharedReaper<QueueEntry>;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -144,10 +138,6 @@ pub(crate) struct Traffic {
     /// The earliest time limit of a caller.
     deadline_check: Moment,
     spread: u8,
-    /// Where releases wait that have failed.
-    reaper: Option<Arc<PathReaper>>,
-    /// Its number, where there are several places.
-    place: Option<PlaceId>,
     /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
     distrust_after: Option<Duration>,
 }
@@ -203,8 +193,6 @@ impl Path {
             suspect_at: Moment::START,
             deadline_check: Moment::NEVER,
             spread,
-            reaper: None,
-            place: None,
             distrust_after: None,
         };
         Self { traffic: Mutex::new(traffic), task_news: TaskWaker::default() }
@@ -240,13 +228,11 @@ impl Traffic {
                 return self.settle(entry.into_sent(), Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
-                self.note_release(&entry, None);
                 entry.hand = self.in_hand.take();
                 return results.push(Settled::Redirected(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
-        self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
@@ -267,28 +253,6 @@ impl Traffic {
     }
 
     fn settle(&mut self, entry: SentEntry, outcome: Outcome, results: &mut Vec<Settled>) {
-        self.settle_before(self.waiting.len(), entry, outcome, results);
-    }
-
-    /// Settles an entry that was put on the queue before the last `unsent` ones.
-    fn settle_before(
-        &mut self,
-        unsent: usize,
-        mut entry: SentEntry,
-        outcome: Outcome,
-        results: &mut Vec<Settled>,
-    ) {
-        if let (Some(reaper), false) = (&self.reaper, outcome.is_answered()) {
-            let reaper = Arc::clone(reaper);
-            match entry.origin {
-                Origin::Reap(reap) => {
-                    let release = (reap, entry.sent);
-                    return self.release_failed(&reaper, release, outcome, unsent, results);
-                }
-                origin => entry.origin = origin,
-            }
-            self.let_go(&entry, results);
-        }
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.remove(&number) && !planted!(AnyAnswer) {
@@ -337,9 +301,8 @@ impl Traffic {
         self.closed(&up);
         drop(up);
         let entries: Vec<_> = self.written.drain().collect();
-        let unsent = self.waiting.len();
         for entry in entries {
-            self.settle_before(unsent, entry, Outcome::Unknown(fault.clone()), results);
+            self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
         self.doubt_waiting();
         self.forget_dropped();
@@ -373,11 +336,6 @@ impl Traffic {
     /// What is queued or has no outcome yet.
     fn entries(&self) -> impl Iterator<Item = &SentEntry> {
         self.waiting.iter().map(|entry| &**entry).chain(self.written.iter())
-    }
-
-    /// Whether a release that was never answered is queued or has no outcome yet.
-    pub(crate) fn has_first_releases(&self) -> bool {
-        self.entries().any(|entry| entry.origin.is_first_release())
     }
 
     /// Whether outcomes were taken out and not handed over yet.

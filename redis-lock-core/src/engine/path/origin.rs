@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::names::Names;
 use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
@@ -55,16 +54,6 @@ impl Origin {
         }
     }
 
-    /// The keys and the token of a release that was never answered.
-    pub(crate) fn first_release(&self) -> Option<(Names, Arc<str>)> {
-        match self {
-            Self::Reap(reap) if reap.was_answered() => None,
-            Self::Reap(reap) => Some((reap.names().clone(), Arc::clone(reap.attempt().wire()))),
-            Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.first_release(),
-            Self::Lock(..) | Self::Query(_) | Self::Ping => None,
-        }
-    }
-
     /// The token that it releases.
     #[cfg(test)]
     pub(crate) fn leaving(&self) -> Option<Arc<str>> {
@@ -72,15 +61,6 @@ impl Origin {
             Self::Reap(reap) => Some(Arc::clone(reap.attempt().wire())),
             Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.leaving(),
             Self::Lock(..) | Self::Query(_) | Self::Ping => None,
-        }
-    }
-
-    /// Whether it is a release that was never answered.
-    pub(crate) fn is_first_release(&self) -> bool {
-        match self {
-            Self::Reap(reap) => !reap.was_answered(),
-            Self::Part(gathering, _) => gathering.is_first_release(),
-            Self::Lock(..) | Self::Query(_) | Self::Ping => false,
         }
     }
 }
@@ -137,10 +117,6 @@ impl Gathering {
 
     pub(crate) fn is_awaited(&self) -> bool {
         self.gathered().origin.as_ref().is_some_and(Origin::is_awaited)
-    }
-
-    pub(crate) fn is_first_release(&self) -> bool {
-        self.gathered().origin.as_ref().is_some_and(Origin::is_first_release)
     }
 
     pub(crate) fn overdue(&self) -> Option<Overdue> {

@@ -1,10 +1,11 @@
 //! Supervises the connection: when to connect, when a connection is dead, and whom to notify.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
     ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
-    Traffic, Up, ping,
+    Settled, Traffic, Up, ping,
 };
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -209,7 +210,6 @@ impl Traffic {
         let pause = self.jittered_pause();
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.retry_at = now.after(pause);
-        // From here on a release that fails waits in the reaper.
         self.connection = ConnectionState::Down(fault.clone());
         let waiting = std::mem::take(&mut self.waiting);
         for entry in waiting {
@@ -243,7 +243,7 @@ impl Traffic {
         self.connection = ConnectionState::Unused;
         self.retry_at = now.after(LOOK_PAUSE);
         let waiting = std::mem::take(&mut self.waiting);
-        self.send_elsewhere(waiting, &mut results.settled);
+        send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
@@ -255,7 +255,7 @@ impl Traffic {
         self.connection = ConnectionState::Retired;
         self.attempt = None;
         let waiting = std::mem::take(&mut self.waiting);
-        self.send_elsewhere(waiting, &mut results.settled);
+        send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
@@ -273,7 +273,7 @@ impl Traffic {
         };
         let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
         self.waiting = here;
-        self.send_elsewhere(moved, &mut results.settled);
+        send_elsewhere(moved, &mut results.settled);
         self.forget_dropped();
     }
 
@@ -322,4 +322,10 @@ impl Traffic {
         let mixed = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
         self.pause / 2 + self.pause * u32::from(mixed) / 512
     }
+}
+
+/// Has entries put where their keys are now.
+fn send_elsewhere(entries: VecDeque<QueueEntry>, results: &mut Vec<Settled>) {
+    let elsewhere = |entry| Settled::Redirected(Box::new(entry), None);
+    results.extend(entries.into_iter().map(elsewhere));
 }

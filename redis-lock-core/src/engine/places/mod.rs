@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::several::Several;
-use super::path::{Path, PathReaper};
+use super::path::Path;
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
@@ -120,18 +120,6 @@ impl Places {
     pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
         let several = Several::new(directory, time_limit, spread);
         Self { form: Form::Several(Box::new(several)) }
-    }
-
-    /// The reaper that keeps the releases that fail at these places.
-    pub(crate) fn reaper(&self) -> Arc<PathReaper> {
-        match &self.form {
-            Form::One([place]) => {
-                let reaper = Arc::<PathReaper>::default();
-                place.path.traffic().owe_to(Arc::clone(&reaper), None);
-                reaper
-            }
-            Form::Several(several) => several.reaper(),
-        }
     }
 
     /// Closes the paths of all nodes that are still to be found.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::routing::Routing;
 use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
-use crate::engine::path::{LOOK_PAUSE, Path, PathReaper};
+use crate::engine::path::{LOOK_PAUSE, Path};
 use crate::store::redis::ClusterMode;
 use crate::store::wire::{Directory, Map, NodeName};
 
@@ -27,8 +27,6 @@ pub(super) struct Several {
     /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
-    /// Keeps releases that fail.
-    reaper: Arc<PathReaper>,
     /// Whether the engine has ended, so that no thread connects to new nodes any more.
     is_over: AtomicBool,
     /// The time limit for paths of new nodes.
@@ -53,11 +51,8 @@ impl Several {
             connector: None,
             hints_enabled: AtomicBool::new(false),
         });
-        let reaper = Arc::new(PathReaper::of_several());
-        unrouted.path.traffic().owe_to(Arc::clone(&reaper), Some(UNROUTED));
         Self {
             directory,
-            reaper,
             routing: RwLock::default(),
             unrouted,
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
@@ -71,10 +66,6 @@ impl Several {
 
     pub(super) fn routing(&self) -> Arc<Routing> {
         Arc::clone(&self.routing.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(super) fn reaper(&self) -> Arc<PathReaper> {
-        Arc::clone(&self.reaper)
     }
 
     /// New places are closed from now on. They are made while the routing is locked, so that whoever
@@ -107,7 +98,6 @@ impl Several {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         {
             let mut traffic = path.traffic();
-            traffic.owe_to(Arc::clone(&self.reaper), Some(id));
             traffic.distrust_after(FRESH);
             if self.is_over.load(Ordering::Acquire) {
                 traffic.stop();

@@ -145,3 +145,64 @@ fn a_holder_on_a_very_slow_path_is_given_half_the_timeout_at_most() {
     bench.tick(1);
     bench.asked();
 }
+
+/// A try that finds the lock busy while a release of this process has no answer.
+fn behind_a_release() -> (Bench, Box<Reap>) {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, impatient());
+    drop(bench.release(&hold));
+    let (pending, numbers) = (Arc::clone(&bench.pending), bench.numbers.load(Ordering::Relaxed));
+    let mut reap = bench.released().take();
+    reap.begin(&pending, || numbers);
+    bench.ask(numbers + 1, impatient());
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    (bench, reap)
+}
+
+#[test]
+fn a_try_is_answered_when_the_releases_before_it_are() {
+    let (mut bench, reap) = behind_a_release();
+    for _ in 0..5 {
+        let question = bench.asked();
+        bench.answer(&question, busy_with(None));
+        bench.tick(9);
+        assert!(bench.is_silent(), "it is asked again every 10 ms: {:?}", bench.effects);
+        bench.tick(1);
+    }
+    let last = bench.asked();
+    let now = bench.moment();
+    assert!(matches!(reap.outcome(done(), now, now).1, Next::Done(_)));
+    bench.answer(&last, busy_with(None));
+    // It may have been executed before the release was.
+    let question = bench.asked();
+    bench.answer(&question, busy_with(None));
+    assert!(matches!(bench.failed().as_slice(), [(_, LockError::Busy { .. })]));
+}
+
+#[test]
+fn a_try_waits_no_longer_for_a_release_than_for_an_answer() {
+    let (mut bench, reap) = behind_a_release();
+    let question = bench.asked();
+    bench.answer(&question, busy_with(None));
+    bench.tick(u64::try_from(impatient().terms.timeout.as_millis()).unwrap());
+    assert!(matches!(bench.failed().as_slice(), [(_, LockError::Backend { .. })]));
+    drop(reap.give_up());
+}
+
+#[test]
+fn releases_that_began_after_a_try_do_not_delay_it() {
+    let mut bench = Bench::new();
+    bench.ask(1, impatient());
+    let question = bench.asked();
+    bench.answer(&question, busy_unknown());
+    let mut other = Bench::new();
+    let hold = other.hold(1, impatient());
+    drop(other.release(&hold));
+    let mut reap = other.released().take();
+    reap.begin(&bench.pending, || 2);
+    let question = bench.asked();
+    bench.answer(&question, busy_with(None));
+    assert!(matches!(bench.failed().as_slice(), [(_, LockError::Busy { .. })]));
+    drop(reap.give_up());
+}

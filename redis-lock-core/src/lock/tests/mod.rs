@@ -40,6 +40,7 @@ pub(crate) struct Bench {
     effects: Effects<u64>,
     manager: Arc<str>,
     numbers: AtomicU64,
+    pending: Arc<PendingReleases>,
     hints: bool,
     lingers: bool,
     line: LineView,
@@ -68,6 +69,7 @@ impl Bench {
             effects: Effects::default(),
             manager: "m".into(),
             numbers: AtomicU64::new(1),
+            pending: Arc::default(),
             hints: true,
             lingers: true,
             line: LineView::HasRoom,
@@ -95,6 +97,7 @@ impl Bench {
             spread: self.spread,
             listening: self.listening,
             numbers: &self.numbers,
+            pending: &self.pending,
             process: crate::domain::env::process(),
         };
         let done = event(&mut self.machine, &env, &mut self.effects);

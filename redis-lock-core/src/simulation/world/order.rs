@@ -42,26 +42,25 @@ impl World {
             let is_own = token.manager() == Some(&**manager);
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
             // A hold that has lapsed stays on the server for its margin, and its process asks as others do.
-            // When its guard is given up, its release waits for its turn, which may be behind a question.
+            // When its guard is given up, its release waits for its turn, which may be behind a question. Where
+            // there are several nodes, the tries to release a token have no order with what is asked meanwhile.
             let core = &self.processes[process].core;
             let has_margin = self.plan.planned_calls.iter().any(|planned| planned.margin > 0);
-            let is_late = self.is_without_scripts() && has_margin;
+            let is_late = self.plan.nodes.is_some() || self.is_without_scripts() && has_margin;
             let has_lapsed = core.table.tokens().contains(&stay.token)
                 || is_late && core.tokens().1.contains(&stay.token);
+            let is_tried_again = core.has_failed_release(&stay.token);
             let is_same = command.verb.token() == Some(&stay.token) || is_given || has_lapsed;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.
             let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
-            // What is sent behind it can't be called back when it is refused: so a node that is to get a slot
-            // may execute a question, and not the release, whose other keys it lacks.
-            let is_behind = self.links[index].releases.values().any(|it| *it == stay.token);
             let is_mutex = self
                 .server
                 .tokens
                 .get(&stay.token)
                 .filter(|note| !is_leaving(note) && !note.stays_at(now))
                 .is_some_and(|note| !note.is_excused && note.is_of_mutex);
-            if is_own && !is_same && lasts && is_mutex && !is_behind {
+            if is_own && !is_same && lasts && is_mutex && !is_tried_again {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
             }

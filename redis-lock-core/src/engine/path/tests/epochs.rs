@@ -350,9 +350,9 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
     let mut bench = Bench::new();
     bench.put_release(abandoned().1);
     bench.connect();
-    assert!(bench.path.traffic().has_first_releases() && !bench.path.traffic().is_in_hand());
+    assert!(bench.path.traffic().has_questions() && !bench.path.traffic().is_in_hand());
     bench.break_off();
-    assert!(!bench.path.traffic().has_first_releases() && bench.path.traffic().is_in_hand());
+    assert!(!bench.path.traffic().has_questions() && bench.path.traffic().is_in_hand());
     end(bench.settled());
     assert!(!bench.path.traffic().is_in_hand());
 }
@@ -360,7 +360,7 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {
-        if let Ok(Origin::Reap(reap)) = settled.into_origin() {
+        if let Origin::Reap(reap) = settled.into_origin() {
             reap.give_up();
         }
     }

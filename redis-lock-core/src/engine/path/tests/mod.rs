@@ -1,7 +1,6 @@
 //! The queue of a place and its supervision, with a connection that does what the test says.
 
 mod epochs;
-mod owed;
 mod sending;
 mod silence;
 
@@ -135,7 +134,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let (origins, _) = self.path.traffic().drain();
-            let settled = self.results.settled.drain(..).filter_map(|it| it.into_origin().ok());
+            let settled = self.results.settled.drain(..).map(Settled::into_origin);
             for origin in origins.into_iter().chain(settled) {
                 if let Origin::Reap(reap) = origin {
                     reap.give_up();

@@ -10,7 +10,7 @@ use self::cluster::Cluster;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::path::{LOOK_PAUSE, QueueEntry};
-use crate::engine::tests::{PATIENCE, have_a_lease_linger, owed, release_of};
+use crate::engine::tests::{PATIENCE, have_a_lease_linger, owe, release_of};
 use crate::lock::Outcome;
 use crate::store::Event;
 use crate::store::wire::Redirect;
@@ -91,45 +91,36 @@ fn asks_and_waits(cluster: &Cluster, locks: &Locks, key: &str) -> thread::JoinHa
 }
 
 #[test]
-fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_two() {
+fn a_try_is_not_told_that_a_token_has_the_lock_which_this_process_has_released_before() {
     let (cluster, locks) = three();
-    let key = cluster.key_of(0);
-    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
     let core = locks.link().core();
-    let place = |name: &str| core.places.named(&name.into()).unwrap().id;
-    for at in [Some(place("node-1:1")), None] {
-        let (reap, _) = release_of(&key);
-        core.reaper().goes_to(reap.names(), reap.attempt().wire(), at);
-        let asked = asks_and_waits(&cluster, &locks, &key);
-        core.act(|_| core.reaper().stops(&reap));
-        asked.join().unwrap();
+    for (is_moving, is_released) in [(false, true), (true, true), (false, false)] {
+        let key = cluster.key_of(0);
+        // A token of this process is there, and its release may be at any node.
+        let token = locks.mutex(&key).ttl(PATIENCE * 6).blocking_acquire().unwrap().detach();
+        if is_moving {
+            cluster.begin_move(&key, 1);
+        }
+        let (mut reap, _) = release_of(&key);
+        reap.begin(&core.pending, || core.number());
+        cluster.nodes().log.clear();
+        let asking = thread::spawn({
+            let request = locks.mutex(&key);
+            move || request.blocking_try_acquire().unwrap().map(|guard| guard.blocking_release())
+        });
+        holds_for(PAUSE, "it gets no answer", || !asking.is_finished());
+        let asked = cluster.nodes().log.len();
+        assert!((2..=12).contains(&asked), "every 10 ms: {asked}");
+        let released = || cluster.locks(Locks::builder()).mutex(&key).blocking_adopt(token.clone());
+        if is_released {
+            released().unwrap().blocking_release().unwrap();
+        }
         drop(reap.give_up());
+        assert_eq!(asking.join().unwrap().is_some(), is_released, "moving: {is_moving}");
+        if !is_released {
+            released().unwrap().blocking_release().unwrap();
+        }
     }
-    let (reap, _) = release_of(&key);
-    core.reaper().goes_to(reap.names(), reap.attempt().wire(), Some(place("node-0:1")));
-    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
-    core.act(|_| core.reaper().stops(&reap));
-    drop(reap.give_up());
-    assert!(core.reaper().is_empty(), "nothing is noted of what was answered");
-}
-
-#[test]
-fn whoever_waits_for_one_release_does_not_hasten_another_of_the_same_key() {
-    let (cluster, locks) = three();
-    let key = cluster.key_of(0);
-    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
-    let core = locks.link().core();
-    let (reap, _) = release_of(&key);
-    core.reaper().goes_to(reap.names(), reap.attempt().wire(), None);
-    let asked = asks_and_waits(&cluster, &locks, &key);
-    let later = Moment::now().after(PATIENCE);
-    core.act(|_| core.reaper().add(later, owed(&key)));
-    holds_for(PAUSE, "its pause is kept", || cluster.nodes().log.is_empty());
-    core.act(|_| core.reaper().stops(&reap));
-    asked.join().unwrap();
-    drop(reap.give_up());
-    let log = cluster.nodes().log.clone();
-    assert!(matches!(log.first(), Some((0, _, "release"))), "{log:?}");
 }
 
 #[test]
@@ -166,7 +157,7 @@ fn a_release_that_is_owed_goes_to_the_node_of_its_own_key() {
     let (first, other) = (cluster.key_of(0), cluster.key_of(2));
     locks.mutex(&first).blocking_acquire().unwrap().blocking_release().unwrap();
     let later = Moment::now().after(PATIENCE);
-    locks.link().core().reaper().add(later, owed(&other));
+    owe(locks.link().core(), later, &other);
     cluster.nodes().log.clear();
     let both = locks.all([&first, &other]).blocking_acquire().unwrap();
     let log = cluster.nodes().log.clone();
@@ -267,7 +258,7 @@ fn what_waits_for_a_node_goes_where_the_next_map_says() {
     cluster.vanish(0);
     eventually(PATIENCE, "it is noticed", || place.path.traffic().epoch().is_none());
     drop(guard);
-    eventually(PATIENCE, "it waits", || place.path.traffic().has_first_releases());
+    eventually(PATIENCE, "it waits", || place.path.traffic().has_questions());
     for moved in [&key, &other] {
         cluster.move_slot(moved, 2);
     }
