@@ -142,7 +142,7 @@ impl Outer {
     /// # Errors
     /// Those of waiting for the turn, in terms of the hold.
     pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
-        self.note.is_joined();
+        self.note.join();
         let ended = self.note.end(Moment::now());
         let Note { id, hold, turn: outer, .. } = self.note;
         match (turn, ended) {

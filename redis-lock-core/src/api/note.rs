@@ -65,8 +65,8 @@ impl Note {
     }
 
     /// A guard is about to join it.
-    pub(super) fn is_joined(&self) {
-        self.all().for_each(|hold| hold.is_joined());
+    pub(super) fn join(&self) {
+        self.all().for_each(|hold| hold.join());
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
-use super::lock_id::LockId;
+use super::path::LockId;
 use super::table::{Granted, Shard};
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::idle_leases::{IdleLeases, InUseAnswers};
-use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
 use super::outages::Outages;
+use super::path::LockId;
 use super::path::{After, Overdue, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;

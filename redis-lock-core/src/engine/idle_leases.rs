@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lock_id::LockId;
+use super::path::LockId;
 use crate::domain::clock::Moment;
 
 /// The most leases that linger at once.

@@ -9,10 +9,7 @@ mod asking;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
-mod events;
 mod idle_leases;
-
-mod lock_id;
 mod notices;
 mod outages;
 mod outcomes;
@@ -42,7 +39,7 @@ mod waker_tests;
 mod work;
 
 pub(crate) use asking::{Asking, HasLink};
-pub(crate) use lock_id::LockId;
+pub(crate) use path::LockId;
 pub(crate) use sender::BlockingCall;
 pub(crate) use table::Handle;
 

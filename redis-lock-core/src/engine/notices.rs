@@ -11,8 +11,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use super::lock_id::LockId;
 use super::outages::OutageLine;
+use super::path::LockId;
 use super::path::{ReadyReply, Reply};
 use super::table::Handle;
 use crate::LockError;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
-use super::lock_id::LockId;
 use super::notices::{Notice, Observation};
 use super::outages::OutageLine;
+use super::path::LockId;
 use super::path::{Gathering, Origin, PartEntry, QueueEntry, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::table::Shard;

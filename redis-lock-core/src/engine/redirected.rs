@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::core::{Core, Work, touch};
-use super::lock_id::LockId;
 use super::outcomes::UNWANTED;
+use super::path::LockId;
 use super::path::{Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceOf};
 use crate::domain::clock::Moment;

@@ -17,7 +17,7 @@ use super::core::{Core, Work};
 use super::path::Job;
 use super::place_watch::PlaceWatch;
 use super::places::{Place, PlaceId};
-use super::sender::is_engine;
+use super::sender::mark_engine;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::wire::{Directory, Map};
@@ -59,7 +59,7 @@ struct Engine<'a> {
 
 /// Runs until no reference to the `Locks` is left, or until a shutdown is done.
 pub(super) fn serve(core: &Arc<Core>) {
-    is_engine();
+    mark_engine();
     let built = runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = built {
         runtime.block_on(async {

@@ -47,7 +47,7 @@ impl Sender {
 }
 
 /// Marks this thread as the thread of an engine.
-pub(super) fn is_engine() {
+pub(super) fn mark_engine() {
     IS_ENGINE.set(true);
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::idle_leases::LingerPauses;
-use super::lock_id::LockId;
+use super::path::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;

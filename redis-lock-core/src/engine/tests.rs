@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually};
 
 use super::core::Core;
-use super::lock_id::LockId;
 use super::outcomes::UNWANTED;
+use super::path::LockId;
 use super::path::{InHand, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;

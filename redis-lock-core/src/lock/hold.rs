@@ -143,7 +143,7 @@ impl Hold {
     }
 
     /// A guard is about to join it.
-    pub(crate) fn is_joined(&self) {
+    pub(crate) fn join(&self) {
         self.is_joined.store(true, Ordering::Release);
     }
 

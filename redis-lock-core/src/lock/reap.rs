@@ -114,7 +114,7 @@ impl Reap {
     pub(super) fn keep_until(mut self: Box<Self>, end: Moment, kind: MarkKind) -> Box<Self> {
         self.keep_until = Some((end, Mark::value(kind, self.attempt.wire())));
         if !self.kind.is_value() {
-            self.attempt.is_kept(end);
+            self.attempt.keep_until(end);
             self.unanswered |= self.drops.is_some();
         }
         self

@@ -5,7 +5,6 @@
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
 //! held, because subscribers and recorders are the user's code.
 
-mod audience;
 mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
@@ -14,10 +13,9 @@ pub(crate) mod numbers;
 #[path = "silence.rs"]
 pub(crate) mod numbers;
 
-pub(crate) use audience::Audience;
-
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
@@ -222,4 +220,33 @@ pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();
     events::forced(key, reason);
+}
+
+/// How many reports may be under way at once. While so many block, further ones are dropped.
+const MOST_REPORTS: usize = 16;
+
+/// Reports to subscribers from threads that callers need for their answers.
+#[derive(Debug, Default)]
+pub(crate) struct Audience {
+    listening: AtomicUsize,
+}
+
+impl Audience {
+    /// Reports something, unless so many reports are under way that the subscribers seem to block.
+    pub(crate) fn tell(&self, say: impl FnOnce()) {
+        let one = Listening(&self.listening);
+        if one.0.fetch_add(1, Ordering::Relaxed) < MOST_REPORTS {
+            // The panic hook has printed the panic.
+            let _ = catch_unwind(AssertUnwindSafe(say));
+        }
+    }
+}
+
+/// Counts back also where the payload of a panic panics.
+struct Listening<'a>(&'a AtomicUsize);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }

@@ -1,40 +1,24 @@
 //! What annotated functions need at run time: keys from values, errors into return types, and the
 //! scope that a body runs in.
 
-mod arguments;
-
 mod enter;
-
 mod output;
-
 mod plan;
-
 mod render;
-
 mod run;
-
 mod segment;
-
 mod wrap;
 
-pub use arguments::{Kept, kept};
-
 pub use enter::{Acquired, AcquiredUnlessRefused, Scope, with_permits};
-
 pub use output::{
     AnyOutput, Fallible, FromLockError, FutureOutput, HoldsFuture, Output, ResultOutput, SeenInto,
     never_own_error, output_of,
 };
-
 pub use plan::Fixed;
-
 pub use render::{collected, key, keys, render};
-
 pub use run::{
-    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, left, never,
-    own_failure, run, run_or,
+    Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, kept,
+    left, never, own_failure, run, run_or,
 };
-
 pub use segment::{KeySegment, SegmentWriter};
-
 pub use wrap::{ConstantsInKeysAreUpperCase, PlainStyle, Segment, no_constant, segment};

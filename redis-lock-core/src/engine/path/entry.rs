@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::LockId;
 use super::origin::{Gathered, Gathering, InHand, InHandCount, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::lock_id::LockId;
 use crate::lock::{Outcome, Outgoing, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;

@@ -25,7 +25,7 @@ mod supervise;
 mod tests;
 
 pub(crate) use entry::{PartEntry, QueueEntry, Settled};
-pub(crate) use origin::{Gathering, InHand, Origin, Overdue, Reply};
+pub(crate) use origin::{Gathering, InHand, LockId, Origin, Overdue, Reply};
 pub(crate) use send::{After, Reader};
 
 use std::collections::{BTreeSet, VecDeque};

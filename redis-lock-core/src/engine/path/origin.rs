@@ -6,11 +6,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
+
+/// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LockId {
+    pub(crate) main: Arc<str>,
+    /// 0 for a mutex.
+    pub(in crate::engine) number: u64,
+}
+
+impl LockId {
+    /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
+    pub(crate) fn of(demand: &Demand, number: impl FnOnce() -> u64) -> Self {
+        // An adoption must not wait behind those who wait for the end of the same hold.
+        let has_own_machine = !demand.kind.is_pooled() || demand.adopts.is_some();
+        let number = if has_own_machine { number() } else { 0 };
+        Self { main: demand.names.shared_main(), number }
+    }
+
+    /// Whether it is a machine of its own, whose lock may have keys of several slots.
+    pub(crate) fn has_own_machine(&self) -> bool {
+        self.number != 0
+    }
+
+    pub(crate) fn mutex(main: &str) -> Self {
+        Self { main: main.into(), number: 0 }
+    }
+}
 
 /// Answers a caller whose command belongs to no machine.
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;

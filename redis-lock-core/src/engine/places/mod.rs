@@ -10,8 +10,6 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use super::lock_id::PlaceId;
-
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +22,9 @@ use crate::domain::names;
 use crate::store::Connector;
 use crate::store::redis::ClusterMode;
 use crate::store::wire::{Directory, Map, NodeName};
+
+/// Identifies a place of one engine. No number is used twice.
+pub(crate) type PlaceId = u64;
 
 /// The place where entries without a node wait for a map.
 pub(crate) const UNROUTED: PlaceId = 0;

@@ -10,7 +10,6 @@ use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::engine::core::Work;
-use crate::engine::lock_id::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
 use crate::store::{Answer, Connected, Filled, Pulled};
