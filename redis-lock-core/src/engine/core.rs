@@ -2,7 +2,7 @@
 //! a machine.
 
 pub(crate) use super::work::Work;
-pub(super) use super::work::touch;
+pub(super) use super::work::put_on;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use super::table::{Handle, Resident, Shard, Table};
 use super::work::EngineWaker;
 use crate::domain::clock::Moment;
 use crate::domain::news_waiters::NewsWaiters;
-use crate::lock::{Effects, Env, Later, LineView, Machine, Outgoing, PendingReleases};
+use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::store::wire::contained;
 use crate::{Drained, observe};
 
@@ -208,7 +208,7 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         let place = self.places.of(&id.main);
-        let Work { settled, effects, touched, is_put, has_too_many_idle, .. } = work;
+        let Work { settled, effects, touched, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
@@ -229,20 +229,9 @@ impl Core {
         *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             self.release_owed(&mut effects.out);
-            for outgoing in &mut effects.out {
-                if let Outgoing::Part(reap) = outgoing {
-                    reap.begin(&self.pending, || self.number());
-                }
-            }
-            if self.places.only().is_some() {
-                *is_put = true;
-                let mut traffic = place.path.traffic();
-                for outgoing in effects.out.drain(..) {
-                    traffic.put(QueueEntry::of(id, outgoing, now), settled);
-                }
-            } else {
-                let asked = &mut resident.asked;
-                self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
+            for outgoing in effects.out.drain(..) {
+                let entry = self.entry_of(id, outgoing, now, &mut resident.asked);
+                self.put_where_known(entry, now, (settled, touched));
             }
         }
         let mut due = timers.settle(id, resident);
@@ -352,9 +341,6 @@ impl Core {
             if std::mem::take(&mut work.has_too_many_idle) {
                 self.make_room(work);
             }
-            if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
-                self.send_at(place, work);
-            }
             while let Some(place) = work.touched.pop() {
                 self.send_at(&place, work);
             }
@@ -391,19 +377,11 @@ impl Core {
     /// [`send`](Self::send). Not for a machine's question, which is put there under the lock of its
     /// shard.
     pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
-        match (self.places.only(), entry.main()) {
-            (Some(place), _) => {
-                work.is_put = true;
-                place.path.put(entry, &mut work.settled);
-            }
-            (None, Some(main)) => self.put_split(&main, entry, work),
-            (None, None) => {}
-        }
+        self.put_where_known(entry, Moment::now(), (&mut work.settled, &mut work.touched));
     }
 
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
-        place.path.put(entry, &mut work.settled);
-        work.touch(place);
+        put_on(place, entry, &mut work.settled, &mut work.touched);
     }
 
     /// A connection to a place was made, for the first time or again.

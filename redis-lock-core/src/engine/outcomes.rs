@@ -9,8 +9,7 @@ use std::task::{Wake, Waker};
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
 use super::outages::OutageLine;
-use super::path::LockId;
-use super::path::{Gathering, Origin, PartEntry, QueueEntry, Settled};
+use super::path::{Gathering, LockId, Origin, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::table::Shard;
 use crate::BackendErrorKind;
@@ -91,24 +90,6 @@ fn answer(outcome: Outcome) -> Result<Answer, Fault> {
 pub(super) const UNWANTED: &str = "no caller wants the lock any more";
 
 impl Core {
-    /// An entry, or its parts where its keys have several slots.
-    pub(super) fn parts(
-        &self,
-        main: &Arc<str>,
-        entry: QueueEntry,
-        now: Moment,
-        settled: &mut Vec<Settled>,
-    ) -> Vec<PartEntry> {
-        match self.places.cluster() {
-            Some(cluster) if entry.is_split() => {
-                let (parts, outcome) = Gathering::begin(entry, now, cluster);
-                settled.extend(outcome);
-                parts
-            }
-            _ => vec![(Arc::clone(main), entry)],
-        }
-    }
-
     /// A part has its outcome.
     pub(super) fn gather(
         &self,

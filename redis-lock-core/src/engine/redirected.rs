@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Work, touch};
+use super::core::{Core, Work, put_on};
 use super::outcomes::UNWANTED;
-use super::path::LockId;
-use super::path::{Origin, QueueEntry, Results, Settled};
+use super::path::{Gathering, LockId, Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceOf};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -17,39 +16,48 @@ use crate::store::wire::{Map, NodeName, Redirect};
 const NO_ROUTING: u64 = u64::MAX;
 
 impl Core {
-    /// Puts what a machine sends on the queue of the place that has its key, under the lock of the
-    /// machine's shard. `asked` is the version of the routing that its last question was sent with.
-    pub(super) fn put_where_known(
+    /// The entry of what a machine sends, under the lock of the machine's shard. `asked` is the version of
+    /// the routing that its last question was sent with.
+    pub(super) fn entry_of(
         &self,
         id: &LockId,
-        outgoing: impl Iterator<Item = Outgoing>,
+        mut outgoing: Outgoing,
         now: Moment,
         asked: &mut u64,
-        (settled, touched): (&mut Vec<Settled>, &mut Vec<Arc<Place>>),
-    ) {
+    ) -> QueueEntry {
         let version = self.places.version();
-        for mut outgoing in outgoing {
-            match &mut outgoing {
-                Outgoing::Ask(_) => *asked = version,
-                Outgoing::Part(reap) if *asked != version => reap.doubt_dropped(now),
-                Outgoing::Part(_) | Outgoing::Message(_) => {}
+        match &mut outgoing {
+            Outgoing::Ask(_) => *asked = version,
+            Outgoing::Part(reap) => {
+                reap.begin(&self.pending, || self.number());
+                if *asked != version {
+                    reap.doubt_dropped(now);
+                }
             }
-            let entry = QueueEntry::of(id, outgoing, now);
-            // A release that is owed may be of another key than the first one of these.
-            let main = entry.main().unwrap_or_else(|| Arc::clone(&id.main));
-            for (main, entry) in self.parts(&main, entry, now, settled) {
-                let place = self.places.of(&main);
-                place.path.put(entry, settled);
-                touch(touched, &place);
-            }
+            Outgoing::Message(_) => {}
         }
+        QueueEntry::of(id, outgoing, now)
     }
 
-    /// Puts an entry, or its parts, on the queues of the places that have its keys.
-    pub(super) fn put_split(&self, main: &Arc<str>, entry: QueueEntry, work: &mut Work) {
-        for (main, entry) in self.parts(main, entry, Moment::now(), &mut work.settled) {
-            let place = self.places.of(&main);
-            self.put_at(&place, entry, work);
+    /// Puts an entry, or its parts where its keys have several slots, on the queues of the places that have
+    /// its keys.
+    pub(super) fn put_where_known(
+        &self,
+        entry: QueueEntry,
+        now: Moment,
+        (settled, touched): (&mut Vec<Settled>, &mut Vec<Arc<Place>>),
+    ) {
+        let Some(main) = entry.main() else { return };
+        let parts = match self.places.cluster() {
+            Some(cluster) if entry.is_split() => {
+                let (parts, outcome) = Gathering::begin(entry, now, cluster);
+                settled.extend(outcome);
+                parts
+            }
+            _ => return put_on(&self.places.of(&main), entry, settled, touched),
+        };
+        for (main, entry) in parts {
+            put_on(&self.places.of(&main), entry, settled, touched);
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 use super::notices::Notice;
-use super::path::{InHand, Settled};
+use super::path::{InHand, QueueEntry, Settled};
 use super::places::Place;
 use super::table::Handle;
 use crate::domain::clock::Moment;
@@ -23,9 +23,7 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     pub(super) effects: Effects<Handle>,
-    /// Whether an entry was put on the queue of the only place, and has to be sent.
-    pub(super) is_put: bool,
-    /// The places on whose queues entries were put, if there are several places.
+    /// The places on whose queues entries were put that have to be sent.
     pub(super) touched: Vec<Arc<Place>>,
     /// Whether too many leases linger.
     pub(super) has_too_many_idle: bool,
@@ -33,14 +31,14 @@ pub(crate) struct Work {
     pub(super) is_turn: bool,
 }
 
-impl Work {
-    /// Notes that an entry was put on the queue of this place.
-    pub(super) fn touch(&mut self, place: &Arc<Place>) {
-        touch(&mut self.touched, place);
-    }
-}
-
-pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
+/// Puts an entry on the queue of a place, and notes that it is to be sent.
+pub(super) fn put_on(
+    place: &Arc<Place>,
+    entry: QueueEntry,
+    settled: &mut Vec<Settled>,
+    touched: &mut Vec<Arc<Place>>,
+) {
+    place.path.put(entry, settled);
     if !touched.iter().any(|other| other.id == place.id) {
         touched.push(Arc::clone(place));
     }

@@ -24,7 +24,7 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{PartEntry, QueueEntry, Settled};
+pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use origin::{Gathering, InHand, LockId, Origin, Overdue, Reply};
 pub(crate) use send::{After, Reader};
 
