@@ -268,7 +268,9 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     };
     core.act(|work| {
         work.settled.extend(asked.into_iter().map(failed));
-        work.settled.push(failed(Origin::Reap(owed("job"))));
+        let mut reap = owed("job");
+        reap.begin(&core.pending, || core.number());
+        work.settled.push(failed(Origin::Reap(reap)));
     });
     let main = demand("job").names.shared_main();
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);

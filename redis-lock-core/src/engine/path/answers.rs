@@ -43,10 +43,7 @@ impl Traffic {
     fn pull(&mut self, results: &mut Vec<Settled>) -> Result<(), Fault> {
         while let ConnectionState::Up(up) = &mut self.connection {
             let (written, dropped) = (&self.written, &self.dropped);
-            let mut wants = |seq| {
-                let number = written.get(seq).and_then(SentEntry::number);
-                !number.is_some_and(|number| dropped.contains(&number))
-            };
+            let mut wants = |seq| !written.get(seq).is_some_and(|entry| dropped.has(entry));
             // Of the answer that one panics over nothing is known, and nothing of those behind it.
             let pulled = contained(|| up.wire.pull(&mut wants));
             match pulled.unwrap_or_else(|fault| Some(Pulled::Broken(fault))) {
@@ -82,7 +79,7 @@ impl Traffic {
         };
         self.settle(entry, outcome, results);
         if self.written.is_empty() && self.waiting.is_empty() {
-            self.dropped.clear();
+            self.dropped.numbers.clear();
         }
     }
 
@@ -90,7 +87,7 @@ impl Traffic {
     /// written, the server is asked whether it is there.
     fn doubt_server(&mut self, entry: &SentEntry, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &self.connection else { return };
-        let is_dropped = entry.number().is_some_and(|number| self.dropped.contains(&number));
+        let is_dropped = self.dropped.has(entry);
         let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
         if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
             self.put(QueueEntry::ping(ping(self.time_limit), Moment::now()), results);
@@ -113,7 +110,7 @@ impl Traffic {
             let outcome = Outcome::Refused(Fault::new(FaultClass::Refused, what));
             return self.settle(entry, outcome, results);
         }
-        if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
+        if self.dropped.take(&entry) {
             // It was not executed, and its machine no longer wants it.
             return;
         }

@@ -43,6 +43,7 @@ use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
 use origin::InHandCount;
+use supervise::Attempts;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
 /// reader.
@@ -53,9 +54,6 @@ const MIN_DROPPED_SWEEP: usize = 1024;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
-
-/// The first pause between two tries to connect.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Something that the driver of a path has to do.
 #[derive(Debug)]
@@ -117,29 +115,40 @@ pub(crate) struct Traffic {
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
-    /// Questions that their machines have dropped. No further round of them is sent.
-    dropped: BTreeSet<u64>,
+    dropped: DroppedQuestions,
+    in_hand: InHandCount,
+    ready: Vec<ReadyReply>,
+    time_limit: Duration,
+    attempts: Attempts,
+    /// The earliest time limit of a caller.
+    deadline_check: Moment,
+    /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
+    distrust_after: Option<Duration>,
+}
+
+/// Questions that no machine wants any more.
+#[derive(Default)]
+struct DroppedQuestions {
+    /// Those that have no outcome. No further round of them is sent.
+    numbers: BTreeSet<u64>,
+    /// At how many of them to look for those that are settled.
+    limit: usize,
     /// Questions whose outcome became unknown: their machines may not have been notified yet.
     lost: BTreeSet<u64>,
     /// The keys of dropped questions whose outcome became unknown, until releases that wait are told.
     doubtful: BTreeSet<Arc<str>>,
-    in_hand: InHandCount,
-    /// At how many dropped questions to look for those that are settled.
-    dropped_limit: usize,
-    ready: Vec<ReadyReply>,
-    time_limit: Duration,
-    /// The connection that is being made: its number, and when that began.
-    attempt: Option<(u64, Moment)>,
-    attempts: u64,
-    retry_at: Moment,
-    pause: Duration,
-    /// When a second connection may be made beside a silent one.
-    suspect_at: Moment,
-    /// The earliest time limit of a caller.
-    deadline_check: Moment,
-    spread: u8,
-    /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
-    distrust_after: Option<Duration>,
+}
+
+impl DroppedQuestions {
+    /// Whether an entry is such a question.
+    fn has(&self, entry: &SentEntry) -> bool {
+        entry.number().is_some_and(|number| self.numbers.contains(&number))
+    }
+
+    /// The same, for one that is settled now.
+    fn take(&mut self, entry: &SentEntry) -> bool {
+        entry.number().is_some_and(|number| self.numbers.remove(&number))
+    }
 }
 
 enum ConnectionState {
@@ -179,20 +188,12 @@ impl Path {
             opens_after: send::MIN_COMMANDS,
             waiting: VecDeque::new(),
             written: InFlight::default(),
-            dropped: BTreeSet::new(),
-            lost: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
+            dropped: DroppedQuestions::default(),
             in_hand: InHandCount::default(),
-            dropped_limit: MIN_DROPPED_SWEEP,
             ready: Vec::new(),
             time_limit: time_limit.max(Duration::from_millis(500)),
-            attempt: None,
-            attempts: 0,
-            retry_at: Moment::START,
-            pause: FIRST_PAUSE,
-            suspect_at: Moment::START,
+            attempts: Attempts::new(spread),
             deadline_check: Moment::NEVER,
-            spread,
             distrust_after: None,
         };
         Self { traffic: Mutex::new(traffic), task_news: TaskWaker::default() }
@@ -241,27 +242,27 @@ impl Traffic {
 
     /// The machine of a question no longer wants it, and releases its token.
     fn drop_question(&mut self, number: u64, reap: &mut Reap, now: Moment) {
-        if self.lost.remove(&number) {
+        if self.dropped.lost.remove(&number) {
             // Its outcome was not known when it was dropped.
             return reap.doubt(now);
         }
-        self.dropped.insert(number);
-        if self.dropped.len() > self.dropped_limit {
+        self.dropped.numbers.insert(number);
+        if self.dropped.numbers.len() > self.dropped.limit.max(MIN_DROPPED_SWEEP) {
             self.forget_dropped();
-            self.dropped_limit = (self.dropped.len() * 2).max(MIN_DROPPED_SWEEP);
+            self.dropped.limit = self.dropped.numbers.len() * 2;
         }
     }
 
     fn settle(&mut self, entry: SentEntry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
-            if self.dropped.remove(&number) && !planted!(AnyAnswer) {
+            if self.dropped.take(&entry) && !planted!(AnyAnswer) {
                 // Its token is being released; nobody else wants to know.
-                self.doubtful.extend(entry.main().filter(|_| is_unknown));
+                self.dropped.doubtful.extend(entry.main().filter(|_| is_unknown));
                 return;
             }
             if is_unknown {
-                self.lost.insert(number);
+                self.dropped.lost.insert(number);
             }
         }
         let is_covered = results.first().is_some_and(|first| first.is_counted(&self.in_hand));
@@ -272,7 +273,7 @@ impl Traffic {
     /// The outcomes of some questions are unknown, so the server may execute them after the releases of
     /// their keys that were not sent yet. They leave a tombstone. To be called before anything is sent.
     fn doubt_waiting(&mut self) {
-        let doubtful = std::mem::take(&mut self.doubtful);
+        let doubtful = std::mem::take(&mut self.dropped.doubtful);
         if doubtful.is_empty() {
             return;
         }
@@ -288,7 +289,7 @@ impl Traffic {
 
     /// The machine of a question was notified that its outcome is unknown.
     pub(crate) fn unknown_reported(&mut self, number: u64) {
-        self.lost.remove(&number);
+        self.dropped.lost.remove(&number);
     }
 
     /// Ends the epoch: the one way in which a connection ends.
@@ -311,7 +312,7 @@ impl Traffic {
     /// Forgets the numbers of dropped questions that are settled.
     fn forget_dropped(&mut self) {
         let known: BTreeSet<_> = self.entries().filter_map(SentEntry::number).collect();
-        self.dropped.retain(|number| known.contains(number));
+        self.dropped.numbers.retain(|number| known.contains(number));
     }
 
     pub(crate) fn epoch(&self) -> Option<u64> {
@@ -357,12 +358,12 @@ impl Traffic {
     /// Whether no entry is queued or without an outcome.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.waiting.is_empty() && self.written.is_empty() && self.dropped.is_empty()
+        self.waiting.is_empty() && self.written.is_empty() && !self.has_dropped()
     }
 
     #[cfg(test)]
     pub(crate) fn has_dropped(&self) -> bool {
-        !self.dropped.is_empty()
+        !self.dropped.numbers.is_empty()
     }
 
     #[cfg(test)]
@@ -379,10 +380,10 @@ impl Traffic {
             self.connection = ConnectionState::Unused;
         }
         self.set_reader(Reader::Engine);
-        self.attempt = None;
+        self.attempts.give_up();
         let ready = std::mem::take(&mut self.ready);
-        self.dropped.clear();
-        self.lost.clear();
+        self.dropped.numbers.clear();
+        self.dropped.lost.clear();
         let rest: Vec<_> = self.written.drain().collect();
         let waiting = waiting.into_iter().map(QueueEntry::into_sent);
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)

@@ -107,8 +107,7 @@ impl Traffic {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         // An entry is large, so it is changed where it is, and moved once.
         while let Some(entry) = self.waiting.front_mut() {
-            let is_dropped = entry.number().is_some_and(|number| self.dropped.remove(&number));
-            let command = if is_dropped { None } else { entry.take_command(now) };
+            let command = if self.dropped.take(entry) { None } else { entry.take_command(now) };
             let Some(command) = command else {
                 // Its machine has dropped it before it was sent.
                 self.waiting.pop_front();

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
-    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
-    Settled, Traffic, Up, ping,
+    ConnectionState, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled,
+    Traffic, Up, ping,
 };
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -28,6 +28,61 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// A server that turns us away may soon become a primary, or another one take its address.
 const LONGEST_TURNED_AWAY: Duration = Duration::from_millis(200);
 
+/// The first pause between two tries to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The tries to connect, and the pauses between them.
+pub(super) struct Attempts {
+    /// The connection that is being made: its number, and when that began.
+    present: Option<(u64, Moment)>,
+    count: u64,
+    /// When the next one may begin.
+    next: Moment,
+    next_pause: Duration,
+    /// When a second connection may be made beside a silent one.
+    second_at: Moment,
+    spread: u8,
+}
+
+impl Attempts {
+    pub(super) fn new(spread: u8) -> Self {
+        let (next, second_at, next_pause) = (Moment::START, Moment::START, FIRST_PAUSE);
+        Self { present: None, count: 0, next, next_pause, second_at, spread }
+    }
+
+    fn are_under_way(&self) -> bool {
+        self.present.is_some()
+    }
+
+    fn begin(&mut self, now: Moment) -> Job {
+        self.count += 1;
+        self.present = Some((self.count, now));
+        Job::Connect(self.count)
+    }
+
+    /// Returns whether this is the one that is under way, which ends then.
+    fn end(&mut self, number: u64) -> bool {
+        self.present.take_if(|(present, _)| *present == number).is_some()
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.present = None;
+    }
+
+    /// The next one begins after a pause: half of it at least, and different for each manager and try.
+    fn pause(&mut self, now: Moment, longest: Duration) {
+        let seed = self.count.wrapping_add(u64::from(self.spread));
+        let mixed = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+        self.next = now.after(self.next_pause / 2 + self.next_pause * u32::from(mixed) / 512);
+        self.next_pause = (self.next_pause * 2).min(longest);
+    }
+
+    /// The next one begins at this time, and those after it as if it were the first.
+    fn start_over(&mut self, next: Moment) {
+        (self.next, self.next_pause) = (next, FIRST_PAUSE);
+    }
+}
+
 impl Traffic {
     /// Does what is due, and returns when to call it again. The caller must have read everything
     /// that has arrived, so that the server does not seem silent.
@@ -45,8 +100,8 @@ impl Traffic {
             (ConnectionState::Up(up), Some(oldest)) => {
                 let link = up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
                     let silent = up.received.max(since).after(self.time_limit);
-                    let suspect = since.after(oldest.limit).max(self.suspect_at);
-                    let is_silent = up.received <= since && self.attempt.is_none();
+                    let suspect = since.after(oldest.limit).max(self.attempts.second_at);
+                    let is_silent = up.received <= since && !self.attempts.are_under_way();
                     if is_silent { silent.min(suspect) } else { silent }
                 });
                 link.min(up.wire.due())
@@ -54,15 +109,16 @@ impl Traffic {
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.received.after(SILENCE),
             (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
-            (ConnectionState::Unused, _) => self.retry_at,
+            (ConnectionState::Unused, _) => self.attempts.next,
             (ConnectionState::Connecting | ConnectionState::Down(_), _)
-                if self.attempt.is_none() =>
+                if !self.attempts.are_under_way() =>
             {
-                self.retry_at
+                self.attempts.next
             }
             _ => Moment::NEVER,
         };
-        let attempt = self.attempt.map_or(Moment::NEVER, |(_, since)| since.after(self.limit()));
+        let attempt =
+            self.attempts.present.map_or(Moment::NEVER, |(_, since)| since.after(self.time_limit));
         link.min(attempt).min(self.deadline_check)
     }
 
@@ -79,11 +135,6 @@ impl Traffic {
             ConnectionState::Unused | ConnectionState::Connecting => self.ready.push(reply),
             ConnectionState::Retired => {}
         }
-    }
-
-    /// The time limit for connecting.
-    fn limit(&self) -> Duration {
-        self.time_limit
     }
 
     /// Closes a connection that has been silent for too long, and begins a second one beside one
@@ -111,20 +162,22 @@ impl Traffic {
         }
         let is_late = now.since(since) >= oldest.limit;
         let is_silent = up.received <= since;
-        if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
+        if is_late && is_silent && !self.attempts.are_under_way() && now >= self.attempts.second_at
+        {
             // If a second connection works, the first one is half open, and nobody need wait for
             // its time limit. If not, the network is slow or the server frozen, and the first one
             // can stay.
-            self.suspect_at = now.after(self.time_limit);
-            self.begin_attempt(now, results);
+            self.attempts.second_at = now.after(self.time_limit);
+            results.jobs.push(self.attempts.begin(now));
         }
     }
 
     fn connect_if_due(&mut self, now: Moment, results: &mut Results) {
-        if let Some((number, since)) = self.attempt
-            && now >= since.after(self.limit())
+        if let Some((number, since)) = self.attempts.present
+            && now >= since.after(self.time_limit)
         {
-            let what = format!("the server can't be used: no connection within {:?}", self.limit());
+            let what =
+                format!("the server can't be used: no connection within {:?}", self.time_limit);
             let fault = Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable);
             self.failed(number, fault, now, results);
         }
@@ -134,22 +187,15 @@ impl Traffic {
         }
         let tries =
             matches!(self.connection, ConnectionState::Connecting | ConnectionState::Down(_));
-        if tries && self.attempt.is_none() && now >= self.retry_at {
-            self.begin_attempt(now, results);
+        if tries && !self.attempts.are_under_way() && now >= self.attempts.next {
+            results.jobs.push(self.attempts.begin(now));
         }
-    }
-
-    fn begin_attempt(&mut self, now: Moment, results: &mut Results) {
-        self.attempts += 1;
-        self.attempt = Some((self.attempts, now));
-        results.jobs.push(Job::Connect(self.attempts));
     }
 
     /// The first connection was made, before anything is asked.
     pub(crate) fn connect_at_once(&mut self, made: Connected, now: Moment) {
-        let mut results = Results::default();
-        self.begin_attempt(now, &mut results);
-        self.connected(self.attempts, made, now, &mut results);
+        let Job::Connect(number) = self.attempts.begin(now);
+        self.connected(number, made, now, &mut Results::default());
     }
 
     /// A connection was made. It is dropped when its attempt was given up meanwhile.
@@ -160,10 +206,9 @@ impl Traffic {
         now: Moment,
         results: &mut Results,
     ) {
-        if self.attempt.is_none_or(|(current, _)| current != number) {
+        if !self.attempts.end(number) {
             return;
         }
-        self.attempt = None;
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
             && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since)
         {
@@ -186,7 +231,7 @@ impl Traffic {
             has_answered: false,
             turned_away: false,
         });
-        self.retry_at = now;
+        self.attempts.next = now;
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Ok(())));
         }
@@ -199,17 +244,14 @@ impl Traffic {
 
     /// A connection could not be made.
     pub(crate) fn failed(&mut self, number: u64, fault: Fault, now: Moment, results: &mut Results) {
-        if self.attempt.is_none_or(|(current, _)| current != number) {
+        if !self.attempts.end(number) {
             return;
         }
-        self.attempt = None;
         if let ConnectionState::Up(_) = self.connection {
             // This was a second connection beside one that may only be slow.
             return;
         }
-        let pause = self.jittered_pause();
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.retry_at = now.after(pause);
+        self.attempts.pause(now, LONGEST_PAUSE);
         self.connection = ConnectionState::Down(fault.clone());
         let waiting = std::mem::take(&mut self.waiting);
         for entry in waiting {
@@ -226,9 +268,9 @@ impl Traffic {
     /// Reads the map again. Only for the unrouted place, where entries without a node wait. Returns
     /// `false` while another read is under way.
     pub(crate) fn look(&mut self, now: Moment, results: &mut Results) -> bool {
-        let begins = self.attempt.is_none();
+        let begins = !self.attempts.are_under_way();
         if begins {
-            self.begin_attempt(now, results);
+            results.jobs.push(self.attempts.begin(now));
         }
         begins
     }
@@ -236,12 +278,11 @@ impl Traffic {
     /// The map was read, so no entry has to wait in the unrouted place any more. Returns `false` when that
     /// read had been given up.
     pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
-        if self.attempt.is_none_or(|(current, _)| current != number) {
+        if !self.attempts.end(number) {
             return false;
         }
-        (self.attempt, self.pause) = (None, FIRST_PAUSE);
         self.connection = ConnectionState::Unused;
-        self.retry_at = now.after(LOOK_PAUSE);
+        self.attempts.start_over(now.after(LOOK_PAUSE));
         let waiting = std::mem::take(&mut self.waiting);
         send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
@@ -253,7 +294,7 @@ impl Traffic {
     pub(crate) fn retire(&mut self, fault: &Fault, results: &mut Results) {
         self.end(fault, results);
         self.connection = ConnectionState::Retired;
-        self.attempt = None;
+        self.attempts.give_up();
         let waiting = std::mem::take(&mut self.waiting);
         send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
@@ -290,13 +331,10 @@ impl Traffic {
         self.set_reader(super::Reader::Engine);
         let was_useless = !up.has_answered || up.turned_away;
         if was_useless && now.since(up.made) < SHORT_LIFE {
-            let pause = self.jittered_pause();
             let longest = if up.turned_away { LONGEST_TURNED_AWAY } else { LONGEST_PAUSE };
-            self.pause = (self.pause * 2).min(longest);
-            self.retry_at = now.after(pause);
+            self.attempts.pause(now, longest);
         } else {
-            self.pause = FIRST_PAUSE;
-            self.retry_at = now;
+            self.attempts.start_over(now);
         }
     }
 
@@ -314,13 +352,6 @@ impl Traffic {
             next = next.min(entry.deadline);
         }
         self.deadline_check = next;
-    }
-
-    /// Between half of the pause and the full pause, different for each manager and try.
-    fn jittered_pause(&self) -> Duration {
-        let seed = self.attempts.wrapping_add(u64::from(self.spread));
-        let mixed = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
-        self.pause / 2 + self.pause * u32::from(mixed) / 512
     }
 }
 
