@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::core::{Core, Work, put_on};
 use super::outcomes::UNWANTED;
 use super::path::{Gathering, LockId, Origin, QueueEntry, Results, Settled};
-use super::places::{Place, PlaceOf};
+use super::places::Place;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
@@ -96,12 +96,12 @@ impl Core {
         self.put_at(&place, entry, work);
     }
 
-    fn place_after(&self, main: &str, redirect: Option<&Redirect>) -> PlaceOf<'_> {
+    fn place_after(&self, main: &str, redirect: Option<&Redirect>) -> Arc<Place> {
         match redirect {
             Some(Redirect::Moved { slot, to }) => self.moved(*slot, to),
             Some(Redirect::Ask { to }) => {
                 if let Some(place) = self.places.named(to) {
-                    return PlaceOf::Found(place);
+                    return place;
                 }
             }
             None => {}

@@ -10,7 +10,6 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -57,47 +56,9 @@ impl Place {
 }
 
 /// All nodes of one arbiter.
-pub(crate) struct Places {
-    form: Form,
-}
-
-enum Form {
-    One([Arc<Place>; 1]),
+pub(crate) enum Places {
+    One(Arc<Place>),
     Several(Box<Several>),
-}
-
-/// The place of a lock.
-pub(crate) enum PlaceOf<'a> {
-    Only(&'a Arc<Place>),
-    Found(Arc<Place>),
-}
-
-impl Deref for PlaceOf<'_> {
-    type Target = Arc<Place>;
-
-    fn deref(&self) -> &Arc<Place> {
-        match self {
-            Self::Only(place) => place,
-            Self::Found(place) => place,
-        }
-    }
-}
-
-/// All present places.
-pub(crate) enum AllPlaces<'a> {
-    Only(&'a [Arc<Place>]),
-    Found(Vec<Arc<Place>>),
-}
-
-impl Deref for AllPlaces<'_> {
-    type Target = [Arc<Place>];
-
-    fn deref(&self) -> &[Arc<Place>] {
-        match self {
-            Self::Only(places) => places,
-            Self::Found(places) => places,
-        }
-    }
 }
 
 impl Places {
@@ -114,13 +75,12 @@ impl Places {
             connector: Some(connector),
             hints_enabled: AtomicBool::new(false),
         };
-        Self { form: Form::One([Arc::new(place)]) }
+        Self::One(Arc::new(place))
     }
 
     /// Several nodes, or one that may be replaced by another.
     pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
-        let several = Several::new(directory, time_limit, spread);
-        Self { form: Form::Several(Box::new(several)) }
+        Self::Several(Box::new(Several::new(directory, time_limit, spread)))
     }
 
     /// Closes the paths of all nodes that are still to be found.
@@ -131,53 +91,53 @@ impl Places {
     }
 
     fn as_several(&self) -> Option<&Several> {
-        match &self.form {
-            Form::One(_) => None,
-            Form::Several(several) => Some(several),
+        match self {
+            Self::One(_) => None,
+            Self::Several(several) => Some(several),
         }
     }
 
     /// The place that has this key.
-    pub(crate) fn of(&self, main: &str) -> PlaceOf<'_> {
-        match &self.form {
-            Form::One([place]) => PlaceOf::Only(place),
-            Form::Several(several) => PlaceOf::Found(several.of_slot(names::slot(main))),
+    pub(crate) fn of(&self, main: &str) -> Arc<Place> {
+        match self {
+            Self::One(place) => Arc::clone(place),
+            Self::Several(several) => several.of_slot(names::slot(main)),
         }
     }
 
     /// The only place, where there is only one.
     pub(crate) fn only(&self) -> Option<&Arc<Place>> {
-        match &self.form {
-            Form::One([place]) => Some(place),
-            Form::Several(_) => None,
+        match self {
+            Self::One(place) => Some(place),
+            Self::Several(_) => None,
         }
     }
 
-    pub(crate) fn all(&self) -> AllPlaces<'_> {
-        match &self.form {
-            Form::One(places) => AllPlaces::Only(places),
-            Form::Several(several) => {
+    pub(crate) fn all(&self) -> Vec<Arc<Place>> {
+        match self {
+            Self::One(place) => vec![Arc::clone(place)],
+            Self::Several(several) => {
                 let routing = several.routing();
                 let unrouted = std::iter::once(&several.unrouted);
-                AllPlaces::Found(unrouted.chain(routing.places()).cloned().collect())
+                unrouted.chain(routing.places()).cloned().collect()
             }
         }
     }
 
     /// The places of nodes with keys, ordered by name.
-    pub(crate) fn primaries(&self) -> AllPlaces<'_> {
-        match &self.form {
-            Form::One(places) => AllPlaces::Only(places),
-            Form::Several(several) => {
+    pub(crate) fn primaries(&self) -> Vec<Arc<Place>> {
+        match self {
+            Self::One(place) => vec![Arc::clone(place)],
+            Self::Several(several) => {
                 let mut places: Vec<_> = several.routing().places().cloned().collect();
                 places.sort_by(|one, other| one.name.cmp(&other.name));
-                AllPlaces::Found(places)
+                places
             }
         }
     }
 
     pub(crate) fn get(&self, id: PlaceId) -> Option<Arc<Place>> {
-        self.all().iter().find(|place| place.id == id).cloned()
+        self.all().into_iter().find(|place| place.id == id)
     }
 
     /// The unrouted place, where entries without a node wait.

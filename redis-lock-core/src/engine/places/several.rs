@@ -19,7 +19,7 @@ const UNCERTAIN_PAUSE: Duration = LOOK_PAUSE;
 /// answered.
 const FRESH: Duration = Duration::from_secs(1);
 
-pub(super) struct Several {
+pub(crate) struct Several {
     pub(super) directory: Arc<dyn Directory>,
     routing: RwLock<Arc<Routing>>,
     pub(super) unrouted: Arc<Place>,
