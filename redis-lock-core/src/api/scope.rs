@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use crate::api::nesting;
 use crate::observe;
@@ -60,48 +60,22 @@ impl BodyLock {
     }
 
     /// Polls the body until it ends or the lock is lost.
-    ///
-    /// Generic over the body in nothing but the calls of its `poll`.
-    pub(crate) async fn watch<F: Future>(
+    async fn watch<F: Future>(
         &self,
         mut body: Pin<&mut Option<F>>,
     ) -> Result<F::Output, LockError> {
-        // Before the lock is acquired, only the body itself has to be polled.
-        let early = poll_fn(|context| match self.poll(body.as_mut(), context) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending if self.guard.get().is_some() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
-        if let Some(value) = early.await {
-            return Ok(value);
-        }
         let mut lost = pin!(self.lost());
-        // That poll has registered the waker; only the loss still has to.
-        let mut is_polled = true;
         poll_fn(|context| {
-            if !std::mem::take(&mut is_polled) {
-                if let Some(error) = self.loss() {
-                    return Poll::Ready(Err(error));
-                }
-                if let Poll::Ready(value) = self.poll(body.as_mut(), context) {
-                    return Poll::Ready(Ok(value));
-                }
+            if let Some(error) = self.loss() {
+                return Poll::Ready(Err(error));
             }
-            lost.as_mut().poll(context).map(Err)
+            let poll = || body.as_mut().as_pin_mut().map_or(Poll::Pending, |it| it.poll(context));
+            match self.within(poll) {
+                Poll::Ready(value) => Poll::Ready(Ok(value)),
+                Poll::Pending => lost.as_mut().poll(context).map(Err),
+            }
         })
         .await
-    }
-
-    fn poll<F: Future>(
-        &self,
-        body: Pin<&mut Option<F>>,
-        context: &mut Context<'_>,
-    ) -> Poll<F::Output> {
-        let _frame = nesting::enter(self.guard.get());
-        match body.as_pin_mut() {
-            Some(body) => body.poll(context),
-            None => Poll::Pending,
-        }
     }
 
     /// Completes when the lock is lost; never, if the body may finish without it.
