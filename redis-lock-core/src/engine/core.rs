@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use tokio::sync::oneshot;
+
 use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::notices::{Notice, Notices};
 use super::outages::Outages;
@@ -21,9 +23,11 @@ use super::sender::Sender;
 use super::table::{Handle, Resident, Shard, Table};
 use super::work::EngineWaker;
 use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::store::wire::contained;
+use crate::store::{Answer, Command};
 use crate::{Drained, observe};
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
@@ -382,6 +386,26 @@ impl Core {
 
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
         put_on(place, entry, &mut work.settled, &mut work.touched);
+    }
+
+    /// Sends a command that belongs to no machine.
+    pub(super) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
+        answer
+    }
+
+    /// Sends such a command to a place.
+    pub(super) fn query_at(
+        &self,
+        place: &Arc<Place>,
+        command: Command,
+    ) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        self.act(|work| {
+            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
+        });
+        answer
     }
 
     /// A connection to a place was made, for the first time or again.

@@ -21,7 +21,6 @@ mod reader;
 #[cfg(test)]
 mod reading_tests;
 mod reaper;
-mod redirected;
 mod released;
 mod releasing;
 #[cfg(test)]

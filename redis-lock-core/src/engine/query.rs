@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::core::Core;
-use super::path::{QueueEntry, Results};
+use super::path::Results;
 use super::places::Place;
 use super::{Link, stopped};
-use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
@@ -122,28 +120,6 @@ impl Link {
         self.core.act(|work| self.core.take_in(&mut results, work));
         self.core.waker.wake();
         self.start();
-        answer
-    }
-}
-
-impl Core {
-    /// Sends a command that belongs to no machine.
-    fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
-        answer
-    }
-
-    /// Sends such a command to a place.
-    fn query_at(
-        &self,
-        place: &Arc<Place>,
-        command: Command,
-    ) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        self.act(|work| {
-            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
-        });
         answer
     }
 }
