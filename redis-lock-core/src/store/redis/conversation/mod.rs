@@ -62,7 +62,7 @@ struct Asked {
 }
 
 /// What the next reply belongs to.
-#[cfg_attr(test, expect(clippy::large_enum_variant, reason = "almost all are of the large one"))]
+#[expect(clippy::large_enum_variant, reason = "almost all are of the large one")]
 enum Expected {
     /// To an `ASKING`. Its reply means nothing; the command after it has a reply of its own.
     Asking,
