@@ -16,6 +16,9 @@ use crate::store::{Connector, Event, Hints};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How often nodes that come and go are told of, at most.
+const RETURN_INTERVAL: Duration = Duration::from_millis(500);
+
 /// How long the first node that grants a lock waits for the others, which are about to.
 const OTHERS: Duration = Duration::from_millis(4);
 
@@ -59,6 +62,7 @@ async fn tell_returned(roster: &Roster, hints: &Hints) {
     loop {
         roster.returned.notified().await;
         hints.send(Event::Returned);
+        sleep(RETURN_INTERVAL).await;
     }
 }
 
