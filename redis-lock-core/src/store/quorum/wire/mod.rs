@@ -179,15 +179,6 @@ impl QuorumWire {
             }
         }
     }
-
-    fn flush_all(&mut self) {
-        for at in 0..self.nodes.len() {
-            let flushed = self.nodes.get_mut(at).map(Node::flush);
-            if let Some(Err(error)) = flushed {
-                self.close(at, &broken(&error), Moment::now());
-            }
-        }
-    }
 }
 
 impl Wire for QuorumWire {
@@ -200,17 +191,7 @@ impl Wire for QuorumWire {
         };
         self.open(seq, command, now);
         match cursor {
-            Some(cursor) => {
-                self.scan(seq, cursor, now);
-                if self
-                    .questions
-                    .get(&seq)
-                    .is_some_and(|it| it.under_way == 0 && it.outcome.is_none())
-                {
-                    let none = self.no_answer();
-                    self.give(seq, Err(none));
-                }
-            }
+            Some(cursor) => self.scan(seq, cursor, now),
             None => {
                 self.ask_all(seq, now);
                 self.decide(seq, now);
@@ -219,7 +200,12 @@ impl Wire for QuorumWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.flush_all();
+        for at in 0..self.nodes.len() {
+            let flushed = self.nodes.get_mut(at).map(Node::flush);
+            if let Some(Err(error)) = flushed {
+                self.close(at, &broken(&error), Moment::now());
+            }
+        }
         Ok(())
     }
 
@@ -246,7 +232,7 @@ impl Wire for QuorumWire {
         }
         self.read(now);
         self.expire(now);
-        self.flush_all();
+        self.flush()?;
         // What was decided, also that nobody answers, is as good as an answer.
         all.received |= !self.decided.is_empty();
         Ok(all)
@@ -288,7 +274,7 @@ impl QuorumWire {
         let from = usize::try_from(cursor >> NODE_SHIFT).unwrap_or(usize::MAX);
         let at = linked.iter().copied().find(|at| *at >= from);
         if linked.len() < majority(self.nodes.len()) {
-            return;
+            return self.give(seq, Err(self.no_answer()));
         }
         let Some(at) = at else {
             // The nodes that were left can't be reached.
