@@ -18,6 +18,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) server: &'a Server,
     pub(crate) quick: bool,
     cluster: OnceCell<Cluster>,
+    quorum: OnceCell<Vec<Server>>,
     replica: OnceCell<Server>,
     over_tls: OnceCell<(Server, Vec<u8>)>,
 }
@@ -28,6 +29,7 @@ impl<'a> Scene<'a> {
             server,
             quick,
             cluster: OnceCell::new(),
+            quorum: OnceCell::new(),
             replica: OnceCell::new(),
             over_tls: OnceCell::new(),
         }
@@ -42,6 +44,19 @@ impl<'a> Scene<'a> {
     /// The nodes in one URL.
     pub(crate) fn cluster_url(&self) -> String {
         format!("redis-cluster://{}", self.cluster().urls().join(",").replace("redis://", ""))
+    }
+
+    /// Three independent servers of the same program, started for the first work that wants them.
+    pub(crate) fn quorum(&self) -> &[Server] {
+        let start = |_| Server::builder().binary(self.server.binary().clone()).start();
+        self.quorum.get_or_init(|| (0..3).map(start).collect())
+    }
+
+    /// These three in one URL.
+    pub(crate) fn quorum_url(&self) -> String {
+        let hosts: Vec<_> =
+            self.quorum().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis-quorum://{}", hosts.join(","))
     }
 
     /// The server, which has a replica from now on.
@@ -79,15 +94,15 @@ impl<'a> Scene<'a> {
         if self.quick { quick } else { full }
     }
 
-    /// How many commands the server has carried out for locks, those of scripts included. Not this
+    /// How many commands a server has carried out for locks, those of scripts included. Not this
     /// question, and no `PING`: a client that is connected sends one now and then whenever its
     /// connection is silent, also when it has no lock at all.
-    pub(crate) fn commands(&self) -> f64 {
+    pub(crate) fn commands(server: &Server) -> f64 {
         let is_beside = |name: &str| {
             let name = name.split('|').next();
             matches!(name, Some("auth" | "client" | "info" | "ping"))
         };
-        let counts = self.server.command_counts().into_iter();
+        let counts = server.command_counts().into_iter();
         counts.filter(|(name, _)| !is_beside(name)).map(|(_, count)| count as f64).sum()
     }
 
@@ -96,14 +111,16 @@ impl<'a> Scene<'a> {
         let nodes =
             self.cluster.get().into_iter().flat_map(Cluster::nodes).map(|node| node.server().pid());
         let beside = self.over_tls.get().map(|(server, _)| server);
-        let servers = [Some(self.server), self.replica.get(), beside];
-        Apart::begin(servers.into_iter().flatten().map(Server::pid).chain(nodes))
+        let quorum = self.quorum.get().into_iter().flatten();
+        let servers = [Some(self.server), self.replica.get(), beside].into_iter().flatten();
+        Apart::begin(servers.chain(quorum).map(Server::pid).chain(nodes))
     }
 
     /// Removes everything that the last measurement left on the server.
     pub(crate) fn clear(&self) {
         self.server.run::<()>("FLUSHALL");
         self.cluster.get().into_iter().for_each(Cluster::flush);
+        self.quorum.get().into_iter().flatten().for_each(|node| node.run::<()>("FLUSHALL"));
     }
 }
 

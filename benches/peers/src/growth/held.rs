@@ -51,9 +51,9 @@ fn measure(scene: &Scene<'_>, locks: usize) -> Result<Point> {
     let (url, millis) = (scene.server.url(), u64::try_from(time.as_millis())?);
     let mut keeper = child::start(ROLE, &HoldingOrder { url, locks, millis })?;
     keeper.expect_within(PATIENCE, "holding");
-    let before = scene.commands();
+    let before = Scene::commands(scene.server);
     let kept: Kept = serde_json::from_str(&keeper.expect_within(time + PATIENCE, "kept"))?;
-    let commands = scene.commands() - before;
+    let commands = Scene::commands(scene.server) - before;
     keeper.tell("go on");
     let worst = child::answer::<f64>(&mut keeper, "worst")?;
     keeper.kill9();

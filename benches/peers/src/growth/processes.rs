@@ -42,7 +42,7 @@ fn measure(scene: &Scene<'_>, processes: usize) -> Result<Point> {
     for process in &mut children {
         process.expect_within(PATIENCE, "ready");
     }
-    let before = scene.commands();
+    let before = Scene::commands(scene.server);
     children.iter_mut().for_each(|process| process.tell("go"));
     let (mut locks, mut computed, mut worst) = (0.0, 0.0, 0.0_f64);
     for process in &mut children {
@@ -51,7 +51,7 @@ fn measure(scene: &Scene<'_>, processes: usize) -> Result<Point> {
         computed += spent.computed;
         worst = worst.max(spent.outcome.worst);
     }
-    let commands = (scene.commands() - before) / locks;
+    let commands = (Scene::commands(scene.server) - before) / locks;
     children.iter_mut().for_each(Child::kill9);
     Ok(Point { commands, client: computed / locks, worst })
 }

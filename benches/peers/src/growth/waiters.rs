@@ -23,11 +23,11 @@ fn measure(scene: &Scene<'_>, tasks: usize) -> Result<Point> {
         peer.warm_up().await?;
         Ok(peer)
     })?;
-    let (before, computed) = (scene.commands(), clock::computed());
+    let (before, computed) = (Scene::commands(scene.server), clock::computed());
     let outcome = fight(&runtime, &peer, "growth", tasks, time)?;
     let locks = outcome.served.iter().sum::<u64>() as f64;
     let point = Point {
-        commands: (scene.commands() - before) / locks,
+        commands: (Scene::commands(scene.server) - before) / locks,
         client: (clock::computed() - computed).as_secs_f64() / locks,
         worst: outcome.worst,
     };

@@ -64,6 +64,12 @@ pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
     }
 }
 
+/// Where the nodes of a quorum are, or the one server that a URL names.
+fn nodes(url: &str) -> Vec<String> {
+    let Some(hosts) = url.strip_prefix("redis-quorum://") else { return vec![url.to_owned()] };
+    hosts.split(',').map(|host| format!("redis://{host}")).collect()
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PeerId {

@@ -20,7 +20,11 @@ impl Peer for Ours {
     type Guard = Guard;
 
     async fn open(url: &str, ttl: Duration) -> Result<Self> {
-        Ok(Self(Locks::builder().url(url).ttl(ttl).connect().await?))
+        let builder = Locks::builder().url(url).ttl(ttl);
+        // The nodes have just started.
+        let is_quorum = url.starts_with("redis-quorum://");
+        let builder = if is_quorum { builder.rejoin(Duration::ZERO) } else { builder };
+        Ok(Self(builder.connect().await?))
     }
 
     async fn acquire(&self, key: &str) -> Result<Guard> {

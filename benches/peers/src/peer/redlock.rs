@@ -3,7 +3,7 @@ use std::time::Duration;
 use anyhow::Result;
 use redlock::{RedLock, RedLockGuard};
 
-use super::Peer;
+use super::{Peer, nodes};
 
 /// `redlock`: a new connection for every command, and pauses that block the thread.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ impl Peer for Redlock {
     type Guard = RedLockGuard<'static>;
 
     async fn open(url: &str, ttl: Duration) -> Result<Self> {
-        let manager = Box::leak(Box::new(RedLock::new(vec![url])));
+        let manager = Box::leak(Box::new(RedLock::new(nodes(url))));
         Ok(Self { manager, ttl: usize::try_from(ttl.as_millis())? })
     }
 

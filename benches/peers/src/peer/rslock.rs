@@ -3,7 +3,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rslock::{LockGuard, LockManager};
 
-use super::Peer;
+use super::{Peer, nodes};
 
 /// `rslock`: polls after a random pause of up to 200 ms.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ impl Peer for Rslock {
     type Guard = LockGuard;
 
     async fn open(url: &str, ttl: Duration) -> Result<Self> {
-        Ok(Self { manager: LockManager::new(vec![url.to_owned()]), ttl })
+        Ok(Self { manager: LockManager::new(nodes(url)), ttl })
     }
 
     async fn acquire(&self, key: &str) -> Result<LockGuard> {

@@ -49,7 +49,7 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
     let staying = peer.clone();
     // Clients that have just connected still subscribe.
     std::thread::sleep(Duration::from_millis(500));
-    let before = scene.commands();
+    let before = Scene::commands(scene.server);
     let (pairs, ran, mut times) = on_worker(&runtime, async move {
         let (start, mut pairs, mut times) = (Instant::now(), 0.0, Vec::with_capacity(1 << 16));
         while start.elapsed() < time {
@@ -64,7 +64,7 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         }
         Ok((pairs, start.elapsed(), times))
     })?;
-    let commands = scene.commands() - before;
+    let commands = Scene::commands(scene.server) - before;
     drop(staying);
     end(runtime);
     let rate = pairs / ran.as_secs_f64();

@@ -13,6 +13,7 @@ mod pair_thread;
 mod pairs;
 mod pairs_runtimes;
 mod permit_waiters;
+mod quorum;
 mod wake;
 
 use anyhow::Result;
@@ -68,6 +69,10 @@ pub(crate) const ALL: &[Work] = &[
     pairs::ON_CLUSTER,
     hand_over::ON_CLUSTER,
     pair::ON_REPLICA,
+    quorum::PAIR,
+    quorum::PAIRS,
+    quorum::HOT,
+    quorum::DOWN,
 ];
 
 /// What this program does when it is started by itself.

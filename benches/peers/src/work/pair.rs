@@ -153,7 +153,7 @@ where
     .into())
 }
 
-async fn pairs<P: Peer>(peer: &P, time: Duration) -> Result<Vec<Duration>> {
+pub(super) async fn pairs<P: Peer>(peer: &P, time: Duration) -> Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(1 << 14);
     let start = Instant::now();
     while start.elapsed() < time {
