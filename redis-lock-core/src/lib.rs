@@ -49,6 +49,7 @@ mod observe;
 #[cfg(test)]
 mod simulation;
 mod store;
+mod sync;
 
 /// What the expansion of `#[redis_lock]` calls. Not for people: it changes without notice,
 /// and its name with it, which also keeps it apart from other crates' modules of this sort.

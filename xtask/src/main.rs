@@ -18,6 +18,7 @@ mod shape;
 mod simulate;
 mod soak;
 mod test;
+mod threads;
 mod tracked;
 mod verify;
 
@@ -40,6 +41,7 @@ cargo xtask <command>
                                the real engine in a simulated world
   simulate --exhaustive [--depth D] [--scenario S] [--planted]
                                all small histories in which at most D messages go wrong
+  threads [--schedules N]      what threads share, in N orders of their steps for each primitive
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N] [--scripting never|mixed]
                                500 waiters in ten processes that are killed at random
@@ -91,6 +93,7 @@ fn run(arguments: &[String]) -> Result<()> {
         // Started by the soak test.
         "soak-worker" => soak::work(rest),
         "simulate" => simulate::run(rest),
+        "threads" => threads::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "servers" => servers::run(rest),

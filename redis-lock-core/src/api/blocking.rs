@@ -5,14 +5,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{self, coop};
 
+use super::parker::Parker;
 use crate::engine::BlockingCall;
 
 /// After waiting this long, a worker thread hands its other tasks over.
@@ -125,42 +125,5 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
             return None;
         }
         parker.park(Some(left));
-    }
-}
-
-/// Puts a thread to sleep until it is woken.
-struct Parker {
-    thread: Thread,
-    /// Code that runs on this thread meanwhile may use up what `unpark` leaves.
-    is_woken: AtomicBool,
-}
-
-impl Parker {
-    /// For the thread that calls.
-    fn new() -> Self {
-        Self { thread: thread::current(), is_woken: AtomicBool::new(false) }
-    }
-
-    /// Sleeps until it is woken or `limit` has passed. May return early.
-    fn park(&self, limit: Option<Duration>) {
-        if !self.is_woken.swap(false, Ordering::SeqCst) {
-            match limit {
-                Some(limit) => thread::park_timeout(limit),
-                None => thread::park(),
-            }
-            // The caller looks at what it waits for after this, so no wake-up is lost.
-            self.is_woken.swap(false, Ordering::SeqCst);
-        }
-    }
-}
-
-impl Wake for Parker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::SeqCst);
-        self.thread.unpark();
     }
 }

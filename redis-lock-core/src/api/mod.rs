@@ -15,6 +15,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod nesting;
 pub(crate) mod note;
+mod parker;
 pub(crate) mod request;
 pub(crate) mod scope;
 mod server;

@@ -105,7 +105,12 @@ fn unforked() -> Option<u32> {
 pub(crate) mod simulated {
     //! An environment that belongs to one test thread.
 
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+    use std::future::Future;
+    use std::pin::Pin;
+
+    /// A task that was spawned, and its simulated runtime.
+    pub(crate) type SpawnedTask = (u32, Pin<Box<dyn Future<Output = ()>>>);
 
     #[derive(Clone, Copy)]
     pub(crate) struct Env {
@@ -117,6 +122,8 @@ pub(crate) mod simulated {
 
     thread_local! {
         static ENV: Cell<Option<Env>> = const { Cell::new(None) };
+
+        static SPAWNED: RefCell<Vec<SpawnedTask>> = const { RefCell::new(Vec::new()) };
     }
 
     /// From now on this thread has an environment of its own, which begins at `now` with this seed.
@@ -149,6 +156,16 @@ pub(crate) mod simulated {
 
     pub(crate) fn runtime() -> Option<u32> {
         ENV.get().and_then(|env| env.runtime)
+    }
+
+    /// Leaves a task to the simulation, to be polled on this runtime.
+    pub(crate) fn spawn(runtime: u32, task: impl Future<Output = ()> + 'static) {
+        SPAWNED.with_borrow_mut(|spawned| spawned.push((runtime, Box::pin(task))));
+    }
+
+    /// The tasks that were spawned since the last call.
+    pub(crate) fn spawned() -> Vec<SpawnedTask> {
+        SPAWNED.take()
     }
 
     pub(super) fn now() -> Option<u64> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::oneshot;
 
+use super::engine_waker::EngineWaker;
 use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::notices::{Notice, Notices};
 use super::outages::Outages;
@@ -21,7 +22,6 @@ use super::reaper::Reaper;
 use super::released::{Released, Search};
 use super::sender::Sender;
 use super::table::{Handle, Resident, Shard, Table};
-use super::work::EngineWaker;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::news_waiters::NewsWaiters;

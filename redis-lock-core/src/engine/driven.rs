@@ -70,9 +70,7 @@ impl Core {
         let turn = self.turn(work);
         self.notices.add(&mut work.notices);
         let due = turn.due.unwrap_or(Moment::NEVER);
-        self.waker.sleep_until(due);
-        // A timer that was set before the waker knew how long the engine sleeps.
-        let due = due.min(self.table.next_due());
+        let due = self.waker.sleep_until(due, || self.table.next_due());
         let connects = turn.jobs.iter().map(|(place, Job::Connect(number))| (*place, *number));
         let connects = connects.collect();
         Driven { due, connects, is_done: self.is_done(Moment::now()) }

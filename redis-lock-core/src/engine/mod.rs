@@ -9,7 +9,9 @@ mod asking;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
+mod engine_waker;
 mod idle_leases;
+mod notice_list;
 mod notices;
 mod outages;
 mod outcomes;

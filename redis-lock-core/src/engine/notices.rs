@@ -5,18 +5,16 @@
 //! taken from one list and carried out by itself. So one that panics, or blocks for ever, keeps no
 //! answer from others: another thread takes the rest.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::task::Waker;
-use std::thread;
-use std::time::Duration;
 
+use super::notice_list::NoticeList;
 use super::outages::OutageLine;
 use super::path::LockId;
 use super::path::{ReadyReply, Reply};
 use super::table::Handle;
 use crate::LockError;
-use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
@@ -25,12 +23,6 @@ use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later, Machine};
 use crate::observe::Audience;
 use crate::store::Answer;
-
-/// How long a notice may wait before another thread is started for it.
-const STUCK: Duration = Duration::from_millis(50);
-
-/// The most threads that blocking wakers can occupy.
-const MOST_THREADS: usize = 64;
 
 /// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
 /// a box.
@@ -108,126 +100,16 @@ impl Notice {
 /// The notices that the engine or a reading task wants carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    list: Mutex<List>,
-    news: Condvar,
+    list: NoticeList<Notice>,
     /// Those who must not occupy all threads.
     pub(super) audience: Audience,
 }
 
-#[derive(Debug, Default)]
-struct List {
-    notices: VecDeque<(Moment, Notice)>,
-    threads: usize,
-    idle: usize,
-    is_over: bool,
-    /// Whether some were added since the engine last looked.
-    is_added_to: bool,
-    /// Whether the engine is going to look soon, so that it need not be woken for what is added.
-    is_watched: bool,
-}
+impl Deref for Notices {
+    type Target = NoticeList<Notice>;
 
-impl Notices {
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds notices. Returns whether the engine has to be woken to watch them.
-    pub(super) fn add(&self, notices: &mut VecDeque<Notice>) -> bool {
-        if notices.is_empty() {
-            return false;
-        }
-        let now = Moment::now();
-        let mut list = self.list();
-        list.notices.extend(notices.drain(..).map(|notice| (now, notice)));
-        list.is_added_to = true;
-        !list.is_watched
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.list().notices.is_empty()
-    }
-
-    /// The next notice.
-    pub(crate) fn take(&self) -> Option<Notice> {
-        self.list().notices.pop_front().map(|(_, notice)| notice)
-    }
-
-    /// Wakes a thread that carries notices out; a new one runs `serve`.
-    pub(super) fn hand_to_thread(&self, serve: impl FnOnce() + Send + 'static) {
-        let mut list = self.list();
-        if list.notices.is_empty() {
-            return;
-        }
-        if list.idle > 0 {
-            drop(list);
-            self.news.notify_one();
-        } else if list.threads == 0 {
-            Self::start_thread(&mut list, serve);
-        }
-    }
-
-    /// Starts another thread when notices wait because those that carry them out are blocked.
-    /// Returns when to look again.
-    pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
-        let mut list = self.list();
-        // While some are added all the time, it looks now and then, and is not woken for each.
-        let was_added_to = std::mem::take(&mut list.is_added_to);
-        list.is_watched = was_added_to || !list.notices.is_empty();
-        let Some((oldest, _)) = list.notices.front() else {
-            return if was_added_to { now.after(STUCK) } else { Moment::NEVER };
-        };
-        let stuck = oldest.after(STUCK);
-        if now < stuck {
-            return stuck;
-        }
-        if list.idle > 0 {
-            self.news.notify_one();
-        } else if list.threads < MOST_THREADS {
-            Self::start_thread(&mut list, serve);
-        }
-        now.after(STUCK)
-    }
-
-    pub(super) fn has_threads(&self) -> bool {
-        self.list().threads > 0
-    }
-
-    /// Whether there are as many threads as there may be, and all of them are blocked.
-    pub(super) fn are_stuck(&self) -> bool {
-        let list = self.list();
-        list.threads >= MOST_THREADS && list.idle == 0
-    }
-
-    fn start_thread(list: &mut List, serve: impl FnOnce() + Send + 'static) {
-        let builder = thread::Builder::new().name("redis-locks-tell".into());
-        // If no thread can be started, the next call of `watch` tries again.
-        if builder.spawn(serve).is_ok() {
-            list.threads += 1;
-        }
-    }
-
-    /// Lets the threads end when the list is empty.
-    pub(super) fn end(&self) {
-        self.list().is_over = true;
-        self.news.notify_all();
-    }
-
-    /// Waits for a notice; returns `None` when the thread should end.
-    pub(super) fn next(&self) -> Option<Notice> {
-        let mut list = self.list();
-        loop {
-            if let Some((_, notice)) = list.notices.pop_front() {
-                return Some(notice);
-            }
-            // Another thread may have replaced this one while it was blocked.
-            if list.is_over || list.idle > 0 {
-                list.threads -= 1;
-                return None;
-            }
-            list.idle += 1;
-            list = self.news.wait(list).unwrap_or_else(PoisonError::into_inner);
-            list.idle -= 1;
-        }
+    fn deref(&self) -> &NoticeList<Notice> {
+        &self.list
     }
 }
 

@@ -26,7 +26,7 @@ impl PlaceWatch {
     pub(super) fn follow(&mut self, place: &Place) {
         let (epoch, reader, watcher) = {
             let traffic = place.path.traffic();
-            (traffic.epoch(), traffic.reader(), traffic.watcher())
+            (traffic.epoch(), traffic.role.reader(), traffic.watcher())
         };
         let watched = epoch.filter(|_| reader == Reader::Engine);
         let has_watcher = watcher.is_some();

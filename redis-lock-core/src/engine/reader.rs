@@ -7,7 +7,6 @@
 //! or nobody drives a current-thread runtime.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use super::core::{Core, Work};
@@ -15,7 +14,8 @@ use super::path::{Path, Reader};
 use super::places::{Place, PlaceId};
 use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
-use crate::store::Readiness;
+use crate::store::{Readiness, TaskWaker};
+use crate::sync::{Arc, Weak, yield_now};
 
 impl Core {
     /// Makes a task of the current runtime the reader.
@@ -41,7 +41,7 @@ struct Opening {
 impl Opening {
     /// `None` when another task of the runtime is going to read.
     fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: RuntimeId) -> Option<Self> {
-        let is_first = place.path.traffic().begin_opening(runtime);
+        let is_first = place.path.traffic().role.begin_opening(runtime);
         is_first.then(|| Self { core: Arc::downgrade(core), place, runtime })
     }
 
@@ -57,7 +57,7 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.place.path.traffic().end_opening(self.runtime);
+        self.place.path.traffic().role.end_opening(self.runtime);
     }
 }
 
@@ -68,6 +68,8 @@ struct Role {
     epoch: u64,
     /// Tells this time of reading from later ones.
     number: u64,
+    /// What this task has to know. Another one that reads by now can't take it away.
+    news: Arc<TaskWaker>,
 }
 
 impl Role {
@@ -75,16 +77,15 @@ impl Role {
     fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: RuntimeId) -> Option<Self> {
         let number = {
             let mut traffic = place.path.traffic();
-            if traffic.epoch() != Some(epoch) || traffic.reader() != Reader::Engine {
+            if traffic.epoch() != Some(epoch) || traffic.role.reader() != Reader::Engine {
                 return None;
             }
-            traffic.set_reader(Reader::Task(runtime))
+            traffic.role.pass_to(Reader::Task(runtime))
         };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
-        // Ends a task that has lost the role: only the latest one to register is woken from now on.
-        place.path.task_news.wake();
-        Some(Self { core, place, epoch, number })
+        let news = place.path.task_news.watch();
+        Some(Self { core, place, epoch, number, news })
     }
 
     fn path(&self) -> &Path {
@@ -97,7 +98,7 @@ impl Drop for Role {
         let mut traffic = self.place.path.traffic();
         let is_reader = traffic.is_read_by(self.epoch, self.number);
         if is_reader && !planted!(RoleKept) {
-            traffic.set_reader(Reader::Engine);
+            traffic.role.pass_to(Reader::Engine);
         }
         drop(traffic);
         if is_reader && !planted!(EngineNotWoken) {
@@ -139,13 +140,10 @@ impl Role {
     }
 
     async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
-        let mut was_pending = false;
         poll_fn(|context| match readiness.poll_ready(context, sending) {
             Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
             Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
-            // The task that reads now may have taken the news that woke this one.
-            Poll::Pending if std::mem::replace(&mut was_pending, true) => Poll::Ready(Woken::Asked),
-            Poll::Pending => self.path().task_news.poll_woken(context).map(|()| Woken::Asked),
+            Poll::Pending => self.news.poll_woken(context).map(|()| Woken::Asked),
         })
         .await
     }
@@ -177,7 +175,7 @@ impl Role {
     /// Lets tasks run that were woken just now: they are likely to send something, which then goes
     /// in one batch.
     async fn let_others_run(&self) {
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
 
     /// Sends what is queued. Another task may read by now, or the engine: each sends what the socket does

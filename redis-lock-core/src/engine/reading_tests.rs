@@ -15,7 +15,7 @@ use super::tests::PATIENCE;
 use crate::{Guard, LockError, LockState, Locks};
 
 pub(super) fn reader(locks: &Locks) -> Reader {
-    locks.link().core().only_path().traffic().reader()
+    locks.link().core().only_path().traffic().role.reader()
 }
 
 async fn pairs(locks: Locks, count: usize) {

@@ -206,10 +206,8 @@ impl Engine<'_> {
     }
 
     async fn wait(&mut self, due: Moment) {
-        self.core.waker.sleep_until(due);
         let now = Moment::now();
-        // A timer that was set before the waker knew how long the engine sleeps.
-        let due = due.min(self.core.due(now));
+        let due = self.core.waker.sleep_until(due, || self.core.due(now));
         let watches = self.place_tasks.values().map(|tasks| &tasks.watch);
         let due = watches.map(|watch| watch.due(now)).fold(due, Moment::min);
         let places = self.core.places.all();

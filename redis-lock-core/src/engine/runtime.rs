@@ -8,8 +8,6 @@ use tokio::runtime;
 
 #[cfg(test)]
 use crate::domain::env::simulated;
-#[cfg(test)]
-use crate::simulation::spawn;
 use crate::store::{Readiness, Watcher};
 
 /// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
@@ -51,7 +49,7 @@ impl CurrentRuntime {
         match self {
             Self::Tokio(handle) => drop(handle.spawn(task)),
             #[cfg(test)]
-            Self::Simulated(number) => spawn(*number, task),
+            Self::Simulated(number) => simulated::spawn(*number, task),
         }
     }
 }

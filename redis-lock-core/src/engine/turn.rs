@@ -57,7 +57,7 @@ impl Core {
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
         {
             let mut traffic = place.path.traffic();
-            if traffic.reader() == Reader::Engine {
+            if traffic.role.reader() == Reader::Engine {
                 traffic.pump(now, &mut results.settled);
             } else if (traffic.age(now) >= ENGINE_READS_AFTER && !planted!(RoleNotTakenBack))
                 || traffic.is_wire_due(now)
@@ -65,10 +65,10 @@ impl Core {
                 traffic.pump(now, &mut results.settled);
                 if !results.settled.is_empty() {
                     // The runtime of the reader does not run, and may not for long.
-                    traffic.set_reader(Reader::Engine);
+                    traffic.role.pass_to(Reader::Engine);
                 }
-            } else if traffic.is_quiet(now) {
-                traffic.set_reader(Reader::Engine);
+            } else if traffic.role.is_quiet(now) {
+                traffic.role.pass_to(Reader::Engine);
             }
         }
         self.take_in(results, work);
@@ -212,7 +212,7 @@ impl Core {
 fn due_of(place: &Place, now: Moment) -> Moment {
     let traffic = place.path.traffic();
     // When somebody else reads, the engine checks that it does.
-    let pick_up = match traffic.reader() {
+    let pick_up = match traffic.role.reader() {
         Reader::Engine => Moment::NEVER,
         _ => now.after(until_next_check(traffic.age(now))),
     };

@@ -4,10 +4,9 @@
 //! compared and exchanged costs a fraction of a mutex. No thread that is missing in a forked child can
 //! keep it locked there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::LockState;
 use crate::domain::clock::Moment;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Where in its life a hold is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

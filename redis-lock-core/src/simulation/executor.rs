@@ -18,9 +18,6 @@ type Ready = Arc<Mutex<Vec<usize>>>;
 thread_local! {
     /// Who wants to be woken at what time.
     static SLEEPERS: RefCell<Vec<(u64, Waker)>> = const { RefCell::new(Vec::new()) };
-
-    /// Tasks that were spawned on these runtimes.
-    static SPAWNED: RefCell<Vec<(u32, Task)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where a task lives.
@@ -194,16 +191,6 @@ impl Executor {
 /// The sleepers that were added since the last call.
 pub(super) fn sleepers() -> Vec<(u64, Waker)> {
     SLEEPERS.take()
-}
-
-/// Spawns a task on a runtime of the simulation.
-pub(crate) fn spawn(runtime: u32, task: impl Future<Output = ()> + 'static) {
-    SPAWNED.with_borrow_mut(|spawned| spawned.push((runtime, Box::pin(task))));
-}
-
-/// The tasks that were spawned since the last call, with their runtimes.
-pub(super) fn spawned() -> Vec<(u32, Task)> {
-    SPAWNED.take()
 }
 
 /// Waits until this much time has passed.

@@ -32,8 +32,6 @@ mod transacting;
 mod transaction_server;
 mod world;
 
-pub(crate) use executor::spawn;
-
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;

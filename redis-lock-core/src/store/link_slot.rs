@@ -1,14 +1,11 @@
-//! Wakes tasks that poll, and leaves new connections for them.
+//! Leaves new connections for the reader, and watches them.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use futures_util::task::AtomicWaker;
-
-use super::{Readiness, Watcher};
+use super::{Readiness, SharedNews, TaskWaker, Watcher};
 use crate::domain::error::Fault;
 
 /// Where a new connection is left for the reader, and how to watch it.
@@ -106,54 +103,6 @@ impl<T: Send> Readiness for SlotWatch<T> {
     }
 }
 
-/// Wakes the task that polls it. A wake-up that comes before the poll is not lost.
-#[derive(Debug, Default)]
-pub(crate) struct TaskWaker {
-    is_woken: AtomicBool,
-    waker: AtomicWaker,
-}
-
-impl TaskWaker {
-    pub(crate) fn wake(&self) {
-        self.is_woken.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    pub(crate) fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
-        if self.is_woken.swap(false, Ordering::AcqRel) {
-            return Poll::Ready(());
-        }
-        self.waker.register(context.waker());
-        if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-/// Wakes all who watch. While the role of the reader changes hands, there may be two: with one waker for
-/// both, the one that has lost the role would get what the other one has to know.
-#[derive(Debug, Default)]
-pub(crate) struct SharedNews(Mutex<Vec<Weak<TaskWaker>>>);
-
-impl SharedNews {
-    pub(crate) fn wake(&self) {
-        self.watches().iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
-    }
-
-    /// Watches until this is dropped.
-    pub(crate) fn watch(&self) -> Arc<TaskWaker> {
-        let waker = Arc::new(TaskWaker::default());
-        // There may have been news before this was registered.
-        waker.wake();
-        let mut watches = self.watches();
-        watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(&waker));
-        waker
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Vec<Weak<TaskWaker>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// What a task has received for the reader.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
@@ -210,27 +159,5 @@ impl Readiness for BothWatch {
             Poll::Pending => self.1.poll_ready(context, false),
             ready @ Poll::Ready(_) => ready,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use testbed::WakeLog;
-
-    use super::*;
-
-    #[test]
-    fn a_wake_up_is_seen_once_whether_it_comes_before_the_poll_or_after_it() {
-        let (signal, wakes) = (TaskWaker::default(), WakeLog::new());
-        let task = wakes.waker();
-        let context = Context::from_waker(&task);
-        signal.wake();
-        assert!(signal.poll_woken(&context).is_ready());
-        assert!(signal.poll_woken(&context).is_pending());
-        assert_eq!(wakes.count(), 0);
-        signal.wake();
-        assert_eq!(wakes.count(), 1);
-        assert!(signal.poll_woken(&context).is_ready());
-        assert!(signal.poll_woken(&context).is_pending());
     }
 }

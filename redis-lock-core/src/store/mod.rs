@@ -6,12 +6,14 @@ pub(crate) mod memory;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 pub(crate) mod server_view;
+mod task_waker;
 #[cfg(feature = "rustls")]
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-pub(crate) use link_slot::{Inbox, TaskWaker};
+pub(crate) use link_slot::Inbox;
 pub(crate) use server_view::ServerView;
+pub(crate) use task_waker::{SharedNews, TaskWaker};
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };

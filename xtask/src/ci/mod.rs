@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use self::beside::Beside;
 use crate::cargo::{cargo, must_succeed};
-use crate::{cases, floors, links, servers, shape, test};
+use crate::{cases, floors, links, servers, shape, test, threads};
 
 type Work = fn() -> Result<()>;
 
@@ -45,9 +45,10 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 9] = [
+const LONG_STEPS: [(&str, Work); 10] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
+    ("threads", || threads::run(&["--schedules", "2000"].map(str::to_owned))),
     ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),

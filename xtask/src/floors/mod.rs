@@ -25,6 +25,7 @@ const CRATES: [Checked; 17] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &[
+            "sync",
             "domain",
             "observe",
             "store",

@@ -19,6 +19,7 @@
 mod answers;
 mod entry;
 mod origin;
+mod reader_role;
 mod send;
 mod supervise;
 #[cfg(test)]
@@ -26,7 +27,8 @@ mod tests;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use origin::{Gathering, InHand, LockId, Origin, Overdue, Reply};
-pub(crate) use send::{After, Reader};
+pub(crate) use reader_role::Reader;
+pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,11 +40,11 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::runtime::RuntimeId;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
+use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
 use origin::InHandCount;
+use reader_role::ReaderRole;
 use supervise::Attempts;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
@@ -87,8 +89,8 @@ pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 /// The queue and the connection of one place.
 pub(crate) struct Path {
     traffic: Mutex<Traffic>,
-    /// Wakes the task that reads.
-    pub(crate) task_news: TaskWaker,
+    /// Wakes the task that reads, and those that have lost the role and not ended yet.
+    pub(crate) task_news: SharedNews,
 }
 
 impl std::fmt::Debug for Path {
@@ -99,19 +101,7 @@ impl std::fmt::Debug for Path {
 
 pub(crate) struct Traffic {
     connection: ConnectionState,
-    reader: Reader,
-    /// How often the role of the reader has changed hands.
-    reader_number: u64,
-    /// Whether a task has lost the role of the reader, and was not woken since.
-    has_deposed: bool,
-    /// When a task last put something on the queue.
-    tasks_asked: Moment,
-    /// Runtimes on which a task is about to become the reader.
-    opening: Vec<RuntimeId>,
-    /// How many commands tasks have put on the queue since one of them was last to read.
-    task_commands: u32,
-    /// After how many of them a task tries to become the reader.
-    opens_after: u32,
+    pub(crate) role: ReaderRole,
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
@@ -179,13 +169,7 @@ impl Path {
     pub(crate) fn new(time_limit: Duration, spread: u8) -> Self {
         let traffic = Traffic {
             connection: ConnectionState::Unused,
-            reader: Reader::Engine,
-            reader_number: 0,
-            has_deposed: false,
-            tasks_asked: Moment::START,
-            opening: Vec::new(),
-            task_commands: 0,
-            opens_after: send::MIN_COMMANDS,
+            role: ReaderRole::default(),
             waiting: VecDeque::new(),
             written: InFlight::default(),
             dropped: DroppedQuestions::default(),
@@ -196,7 +180,7 @@ impl Path {
             deadline_check: Moment::NEVER,
             distrust_after: None,
         };
-        Self { traffic: Mutex::new(traffic), task_news: TaskWaker::default() }
+        Self { traffic: Mutex::new(traffic), task_news: SharedNews::default() }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -379,7 +363,7 @@ impl Traffic {
         if !matches!(self.connection, ConnectionState::Down(_)) {
             self.connection = ConnectionState::Unused;
         }
-        self.set_reader(Reader::Engine);
+        self.role.pass_to(Reader::Engine);
         self.attempts.give_up();
         let ready = std::mem::take(&mut self.ready);
         self.dropped.numbers.clear();

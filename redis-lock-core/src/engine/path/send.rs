@@ -1,11 +1,10 @@
 //! Sends queued entries, and says who has to act next and who reads the answers.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
+use super::reader_role::Reader;
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
-use crate::engine::runtime::RuntimeId;
 use crate::engine::sender::Sender;
 
 /// What a caller has to do after it put an entry on the queue.
@@ -53,7 +52,8 @@ impl Traffic {
         let was_sent = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
-        let opens = matches!(by, Sender::Task(here) if self.note_task(here, now));
+        let opens = matches!(by, Sender::Task(here) if self.role.note_task(here, now))
+            && self.can_be_watched();
         self.write(now);
         if !late.is_empty() {
             self.waiting.extend(late);
@@ -62,7 +62,7 @@ impl Traffic {
         if is_instant {
             return After::Pump;
         }
-        match self.reader {
+        match self.role.reader() {
             // An entry that no caller waits for is sent with the next one that a caller waits for. The
             // reading task runs after the tasks that are running now, and sends what they have queued. It
             // was woken for what is unsent already.
@@ -160,26 +160,11 @@ impl Traffic {
     }
 }
 
-/// When only the engine has asked for this long, the engine watches the connection again.
-const QUIET: Duration = Duration::from_secs(1);
-
-/// After how many commands of tasks one of them tries to become the reader.
-pub(super) const MIN_COMMANDS: u32 = 200;
-
-/// Who reads the answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reader {
-    /// The engine's thread.
-    Engine,
-    /// A task of this runtime.
-    Task(RuntimeId),
-}
-
 impl Path {
     /// Wakes a task that has lost the role of the reader, so that it ends. Until then it keeps the
     /// engine and a socket. No lock may be held.
     pub(crate) fn wake_deposed(&self) {
-        let has_deposed = std::mem::take(&mut self.traffic().has_deposed);
+        let has_deposed = self.traffic().role.take_deposed();
         if has_deposed {
             self.task_news.wake();
         }
@@ -187,65 +172,12 @@ impl Path {
 }
 
 impl Traffic {
-    /// Whether the tasks of the reader's runtime have asked nothing for a while. What the engine asks by
-    /// itself, such as renewals, it reads by itself: passing the answers on would wake one more thread for
-    /// each batch, and looking whether they are read would wake the engine all the time.
-    pub(crate) fn is_quiet(&self, now: Moment) -> bool {
-        self.reader != Reader::Engine && now.since(self.tasks_asked) > QUIET
-    }
-
-    /// Notes that a task has put a command on the queue. Returns whether it should try to become the reader.
-    pub(super) fn note_task(&mut self, runtime: RuntimeId, now: Moment) -> bool {
-        self.tasks_asked = now;
-        self.task_commands += 1;
-        if self.task_commands < self.opens_after {
-            return false;
-        }
-        self.task_commands = 0;
-        self.can_read_on(runtime)
-    }
-
-    /// From now on a task tries to become the reader after so many commands.
-    #[cfg(test)]
-    pub(crate) fn open_after(&mut self, commands: u32) {
-        self.opens_after = commands;
-    }
-
-    pub(crate) fn reader(&self) -> Reader {
-        self.reader
-    }
-
-    /// Passes the role of the reader on. Returns the number of this change.
-    pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
-        self.has_deposed |= matches!(self.reader, Reader::Task(_));
-        self.reader = reader;
-        self.reader_number += 1;
-        self.reader_number
-    }
-
     /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
     pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
-        self.epoch() == Some(epoch) && self.reader_number == number
+        self.epoch() == Some(epoch) && self.role.number() == number
     }
 
-    /// Notes that a task of this runtime is going to read. Returns `false` when another one is.
-    pub(crate) fn begin_opening(&mut self, runtime: RuntimeId) -> bool {
-        let is_first = !self.opening.contains(&runtime);
-        if is_first {
-            self.opening.push(runtime);
-        }
-        is_first
-    }
-
-    /// Notes that the task that was going to read has begun, or given up.
-    pub(crate) fn end_opening(&mut self, runtime: RuntimeId) {
-        self.opening.retain(|other| *other != runtime);
-    }
-
-    fn can_read_on(&self, runtime: RuntimeId) -> bool {
-        self.reader == Reader::Engine
-            && !self.opening.contains(&runtime)
-            && runtime.can_watch()
-            && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
+    fn can_be_watched(&self) -> bool {
+        matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 }

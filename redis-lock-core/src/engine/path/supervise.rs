@@ -328,7 +328,7 @@ impl Traffic {
     /// Sets the pause before the next try after an epoch has ended.
     pub(super) fn closed(&mut self, up: &Up) {
         let now = Moment::now();
-        self.set_reader(super::Reader::Engine);
+        self.role.pass_to(super::Reader::Engine);
         let was_useless = !up.has_answered || up.turned_away;
         if was_useless && now.since(up.made) < SHORT_LIFE {
             let longest = if up.turned_away { LONGEST_TURNED_AWAY } else { LONGEST_PAUSE };

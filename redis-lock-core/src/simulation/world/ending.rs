@@ -1,6 +1,7 @@
 //! How a history ends: everybody is served, everything comes to rest, and it is taken apart.
 
 use super::{Ran, World};
+use crate::domain::env::simulated;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::executor;
 use crate::simulation::planned_trouble::PlannedTrouble;
@@ -78,7 +79,7 @@ impl World {
             drop((tasks, std::mem::take(&mut process.corpses)));
             process.abandon();
         }
-        drop((executor::sleepers(), executor::spawned()));
+        drop((executor::sleepers(), simulated::spawned()));
         for process in std::mem::take(&mut self.processes) {
             // Within the environment of its process: in another one it would count as a copy in a
             // forked child, and would not be dropped.

@@ -4,7 +4,7 @@ use super::{World, WorldEvent};
 use crate::domain::env::simulated;
 use crate::engine::path::ENGINE_READS_AFTER;
 use crate::simulation::clock::{self, MILLI};
-use crate::simulation::executor::{self, Home, Task};
+use crate::simulation::executor::{Home, Task};
 use crate::simulation::pipe::{Delay, lock};
 use crate::simulation::readers::ReadersPlan;
 
@@ -86,7 +86,7 @@ impl World {
 
     /// Takes in the tasks that were spawned.
     pub(super) fn take_spawned(&mut self) {
-        for (runtime, task) in executor::spawned() {
+        for (runtime, task) in simulated::spawned() {
             let process = (runtime / RUNTIMES) as usize;
             self.processes[process].clock.enter();
             if self.processes[process].runtimes.contains(&runtime) {

@@ -11,7 +11,7 @@ fn read_by_a_task() -> (runtime::Runtime, Sender, Bench) {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let here = runtime.handle().id().into();
     let bench = Bench::up();
-    bench.path.traffic().set_reader(Reader::Task(here));
+    bench.path.traffic().role.pass_to(Reader::Task(here));
     (runtime, Sender::Task(here), bench)
 }
 
@@ -99,8 +99,8 @@ fn one_task_of_a_runtime_is_to_read() {
     let here = runtime.handle().id().into();
     let bench = Bench::up();
     let mut traffic = bench.path.traffic();
-    assert!(traffic.begin_opening(here));
-    assert!(!traffic.begin_opening(here), "one is to read already");
-    traffic.end_opening(here);
-    assert!(traffic.begin_opening(here));
+    assert!(traffic.role.begin_opening(here));
+    assert!(!traffic.role.begin_opening(here), "one is to read already");
+    traffic.role.end_opening(here);
+    assert!(traffic.role.begin_opening(here));
 }
