@@ -41,7 +41,8 @@ pub(super) fn answered_late(seed: u64) -> HistoryPlan {
     let mut plan = HistoryPlan::with_successors(seed);
     in_turn(&mut plan, 30 * SECOND, 20 * MILLI);
     plan.path.slow = 300;
-    (plan.planned_calls.truncate(8), plan.troubles.clear());
+    plan.planned_calls.truncate(8);
+    plan.troubles.clear();
     // So long that an answer which is late by two seconds still counts as one.
     plan.processes.iter_mut().for_each(|process| process.command_timeout = 5 * SECOND);
     plan
