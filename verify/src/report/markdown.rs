@@ -192,7 +192,8 @@ fn keys_left(outcome: &Outcome) -> String {
     let mut keys: BTreeMap<String, (u64, i64)> = BTreeMap::new();
     for (key, left) in outcome.rounds.iter().flat_map(|it| &it.left) {
         // What is random in the name of a key is left out.
-        let name = key.split_once("rl1.").map_or(key.clone(), |(before, _)| format!("{before}…"));
+        let name =
+            key.split_once("rl1.").map_or_else(|| key.clone(), |(before, _)| format!("{before}…"));
         let entry = keys.entry(name).or_default();
         *entry = (entry.0 + 1, entry.1.max(*left));
         if *left < 0 {
