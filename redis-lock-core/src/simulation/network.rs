@@ -4,33 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use super::pipe::{SharedPipe, lock};
+use super::pipe::{Item, Sent, SharedPipe, lock};
 use crate::domain::error::Fault;
 use crate::engine::places::PlaceId;
 use crate::store::redis::Sequence;
-use crate::store::wire::Redirect;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
-
-/// What arrives at the client.
-#[derive(Debug)]
-pub(super) enum Item {
-    Answer(u64, Result<Answer, Fault>),
-    /// The command needs another round, as one does whose script is not known.
-    Again(u64, Command),
-    /// Another node has the key.
-    Redirected(u64, Command, Redirect),
-    Broken(Fault),
-}
-
-/// What the client does, in order.
-#[derive(Debug)]
-pub(super) enum Sent {
-    Command(u64, Command),
-    /// The same with an `ASKING` before it.
-    Asking(u64, Command),
-    /// It has learned that nobody knows what became of this command.
-    Failed(u64),
-}
 
 pub(super) struct SimulatedWire {
     pipe: SharedPipe,

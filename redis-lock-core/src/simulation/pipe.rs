@@ -5,10 +5,32 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
-use super::network::{Item, Sent};
 use super::readers::full_for;
 use super::{clock, random};
-use crate::store::{Command, Readiness, Watcher};
+use crate::domain::error::Fault;
+use crate::store::wire::Redirect;
+use crate::store::{Answer, Command, Readiness, Watcher};
+
+/// What arrives at the client.
+#[derive(Debug)]
+pub(super) enum Item {
+    Answer(u64, Result<Answer, Fault>),
+    /// The command needs another round, as one does whose script is not known.
+    Again(u64, Command),
+    /// Another node has the key.
+    Redirected(u64, Command, Redirect),
+    Broken(Fault),
+}
+
+/// What the client does, in order.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Command(u64, Command),
+    /// The same with an `ASKING` before it.
+    Asking(u64, Command),
+    /// It has learned that nobody knows what became of this command.
+    Failed(u64),
+}
 
 /// The client's end of a connection.
 #[derive(Debug, Default)]

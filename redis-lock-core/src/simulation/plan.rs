@@ -135,6 +135,24 @@ pub(super) enum CallEnding {
 const LONG: [u64; 11] = [50, 95, 105, 200, 450, 520, 990, 1_050, 1_900, 2_100, 5_100];
 
 impl HistoryPlan {
+    /// Lets callers be tasks of runtimes in every other history. In the others they are plain threads.
+    fn add_readers(&mut self) {
+        if self.seed.is_multiple_of(2) {
+            self.readers = Some(self.readers());
+        }
+    }
+
+    /// The history of a seed in which callers are tasks of runtimes.
+    pub(super) fn read_by_tasks(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        plan.readers = Some(plan.readers());
+        plan
+    }
+
+    fn readers(&self) -> ReadersPlan {
+        ReadersPlan::of(self.seed, self.processes.len() as u64, self.calm_at)
+    }
+
     pub(super) fn of(seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let calm_at = random.between(3_000, 9_000) * MILLI;

@@ -1,7 +1,6 @@
 //! Tasks that read: on which runtimes callers live, and what happens to the tasks that read there.
 
 use super::clock::MILLI;
-use super::plan::HistoryPlan;
 use super::random::{self, Random};
 
 /// Makes these random numbers differ from others of the same seed.
@@ -27,28 +26,13 @@ pub(super) struct ReadersPlan {
     pub(super) ends: Vec<(u64, usize)>,
 }
 
-impl HistoryPlan {
-    /// Lets callers be tasks of runtimes in every other history. In the others they are plain threads.
-    pub(super) fn add_readers(&mut self) {
-        if self.seed % 2 == 0 {
-            self.readers = Some(self.readers());
-        }
-    }
-
-    /// The history of a seed in which callers are tasks of runtimes.
-    pub(super) fn read_by_tasks(seed: u64) -> Self {
-        let mut plan = Self::of(seed);
-        plan.readers = Some(plan.readers());
-        plan
-    }
-
-    fn readers(&self) -> ReadersPlan {
-        let random = &mut Random::new(random::hash([self.seed, OF_READERS, 0, 0]));
+impl ReadersPlan {
+    /// That of a history of this seed, with so many processes, which is calm from then on.
+    pub(super) fn of(seed: u64, processes: u64, calm_at: u64) -> Self {
+        let random = &mut Random::new(random::hash([seed, OF_READERS, 0, 0]));
         let count = if random.percent(30) { random.between(1, 6) } else { 0 };
-        let processes = self.processes.len() as u64;
-        let end =
-            |random: &mut Random| (random.below(self.calm_at), random.below(processes) as usize);
-        ReadersPlan {
+        let end = |random: &mut Random| (random.below(calm_at), random.below(processes) as usize);
+        Self {
             runtimes: random.between(1, 3) as usize,
             opens_after: random.pick(&[1, 1, 2, 5, 20]),
             blocks: random.pick(&[0, 0, 20, 100]),
@@ -59,9 +43,7 @@ impl HistoryPlan {
             ends: (0..count).map(|_| end(random)).collect(),
         }
     }
-}
 
-impl ReadersPlan {
     /// For how long a task that reads is blocked: times on both sides of the limit, and long ones.
     pub(super) const BLOCKS: [u64; 7] = [1, 5, 19, 21, 60, 300, 1_200];
 

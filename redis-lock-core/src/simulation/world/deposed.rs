@@ -4,7 +4,7 @@
 use super::World;
 use crate::domain::error::{Fault, FaultClass};
 use crate::simulation::clock::{self, MILLI, SECOND};
-use crate::simulation::network::Item;
+use crate::simulation::pipe::Item;
 use crate::simulation::plan::HistoryPlan;
 use crate::store::{Answer, Command, Verb};
 

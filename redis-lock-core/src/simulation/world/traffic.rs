@@ -9,8 +9,10 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
-use crate::simulation::network::{Item, LinkState, NetworkLink, Sent, SimulatedWire};
-use crate::simulation::pipe::{Filling, Noticed, Pipe, SharedPipe, lock, notice_all, watcher};
+use crate::simulation::network::{LinkState, NetworkLink, SimulatedWire};
+use crate::simulation::pipe::{
+    Filling, Item, Noticed, Pipe, Sent, SharedPipe, lock, notice_all, watcher,
+};
 use crate::simulation::transaction_server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
