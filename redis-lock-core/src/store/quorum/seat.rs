@@ -88,8 +88,9 @@ impl SeatState {
     /// Why its grant would not count now, if it would not.
     fn bar(&self, now: Moment) -> Option<Vote> {
         match now {
-            _ if now < self.grown && !planted!(YoungVote) => Some(Vote::Young),
+            // First, since of a young node renewals count.
             _ if now < self.steady && !planted!(FastVote) => Some(Vote::Clock),
+            _ if now < self.grown && !planted!(YoungVote) => Some(Vote::Young),
             _ => None,
         }
     }

@@ -134,6 +134,25 @@ fn a_node_whose_leases_end_too_soon_does_not_vote() {
     assert_eq!(runs(200, Some(PlantedFault::FastVote)), (None, true, None));
 }
 
+#[test]
+fn a_young_node_whose_leases_end_too_soon_does_not_keep_a_lock_either() {
+    let is_kept = |fast| {
+        let mut world = held(1);
+        let token = Arc::clone(&world.clients[0].token);
+        world.nodes.iter_mut().for_each(|node| node.fast = 0);
+        world.nodes[0].fast = fast;
+        let seat = &world.clients[0].seats[0];
+        seat.introduced(Some("restarted"), None, "", Moment::now()).unwrap();
+        world.clients[0].cut[2] = true;
+        world.pass(1_200);
+        let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
+        simulated::end();
+        is_kept
+    };
+    assert!(is_kept(0), "what a young node has been asked to renew counts");
+    assert!(!is_kept(200));
+}
+
 /// The token is asked for again on the connection after the one on which its release was sent.
 #[test]
 fn a_vote_that_a_lost_release_may_end_does_not_count() {
