@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -42,6 +42,8 @@ pub(in crate::store::redis) struct Pool {
     idle: Mutex<Vec<IdleConnection>>,
     slots: Semaphore,
     renewals: Semaphore,
+    /// So many are made at once. Callers that have run out of time leave theirs behind.
+    making: Arc<Semaphore>,
     /// For commands outside of transactions.
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
@@ -75,6 +77,7 @@ impl Pool {
             idle: Mutex::default(),
             slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
+            making: Arc::new(Semaphore::new(2 * SIZE)),
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
@@ -93,16 +96,20 @@ impl Pool {
             if let Some(IdleConnection { connection, is_used, .. }) = self.idle().pop() {
                 return Ok(Leased { pool: self, connection, is_used, _slot: slot });
             }
-            // Another caller may take the one that is made.
-            self.make().await.unwrap_or_else(|_| Err(ended()))?;
+            let place = Arc::clone(&self.making).acquire_owned().await.map_err(|_| ended())?;
+            if self.idle().is_empty() {
+                // Another caller may take the one that is made.
+                self.make(place).await.unwrap_or_else(|_| Err(ended()))?;
+            }
         }
     }
 
     /// Makes a connection. It is kept even when the caller that needed it has run out of time. Otherwise,
     /// where connecting takes longer than a transaction may, none would ever be made.
-    fn make(self: &Arc<Self>) -> JoinHandle<Result<(), Fault>> {
+    fn make(self: &Arc<Self>, place: OwnedSemaphorePermit) -> JoinHandle<Result<(), Fault>> {
         let pool = Arc::clone(self);
         tokio::spawn(async move {
+            let _place = place;
             let connection = pool.connect().await?;
             pool.keep(connection, false);
             Ok(())
@@ -128,8 +135,8 @@ impl Pool {
         if let Ok(mut beside) = self.beside.try_lock() {
             beside.take();
         }
-        if is_empty {
-            self.make();
+        if is_empty && let Ok(place) = Arc::clone(&self.making).try_acquire_owned() {
+            self.make(place);
         }
     }
 
@@ -228,6 +235,27 @@ mod tests {
             }
         };
         timeout(PATIENCE, free).await.unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_silent_is_not_flooded_with_connections() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = format!("redis://{}", silent.local_addr().unwrap());
+            let client = redis::Client::open(client).unwrap();
+            let pool = Pool::new(client, &Terms::new("lock", "m", PATIENCE));
+            // What commands do when they have run out of time all at once.
+            for _ in 0..100 {
+                pool.distrust(Moment::now());
+                assert!(pool.lease(Lane::Others).now_or_never().is_none());
+            }
+            let mut made = Vec::new();
+            while let Ok(one) = timeout(Duration::from_millis(500), silent.accept()).await {
+                made.push(one);
+            }
+            assert!((1..=2 * SIZE).contains(&made.len()), "{} were made", made.len());
+        });
     }
 
     #[test]
