@@ -109,7 +109,7 @@ impl Contending {
         matches!(self.last_answer, LastAnswer::Nothing)
     }
 
-    /// Whether the server has said that the lock is busy.
+    /// Whether the server has said that the lock is busy, or it was held back.
     pub(super) fn was_refused(&self) -> bool {
         self.refusals > 0
     }
@@ -159,8 +159,8 @@ impl<W> Machine<W> {
         let mut contending = Contending::new(attempt, &demand, env.now);
         self.waited_for = false;
         if demand.waits_in_line() && env.line.holds_back(&demand) {
-            // That it has to wait is told at once, so its first refusal is no news.
-            (contending.look, contending.looks) = (Moment::NEVER, 1);
+            // It counts as refused: that it has to wait is told at once, and that it may is decided.
+            (contending.look, contending.looks, contending.refusals) = (Moment::NEVER, 1, 1);
             self.stage = Stage::Contending(contending);
             return;
         }

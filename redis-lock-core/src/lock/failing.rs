@@ -197,7 +197,7 @@ impl<W> Machine<W> {
     where
         W: 'a,
     {
-        let has_to_wait = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if contending.was_refused() || contending.is_held_back());
+        let has_to_wait = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if contending.was_refused());
         machines.filter(has_to_wait).map(|machine| machine.waiters.waiting()).sum()
     }
 

@@ -87,6 +87,20 @@ fn who_passes_others_by_or_does_not_wait_or_comes_where_it_may_be_free_asks_at_o
 }
 
 #[test]
+fn one_that_may_wait_is_not_refused_for_those_that_came_after_it() {
+    let mut bench = Bench::new();
+    bench.line = LineView::Full { is_refused: true };
+    bench.waiting = 40;
+    bench.ask(1, writer(Wait::Forever).with(|terms| terms.max_waiters = Some(50)));
+    assert!(bench.is_silent());
+    let question = bench.comes_forward();
+    bench.waiting = 60;
+    bench.answer(&question, busy_with(Some(secs(20))));
+    let failed = bench.failed();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
 fn at_the_end_of_its_wait_it_is_busy_by_an_answer_that_is_newer_than_itself() {
     let mut bench = Bench::held_back(Wait::For(secs(2)));
     bench.tick(1_000);

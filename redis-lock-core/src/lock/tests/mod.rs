@@ -44,6 +44,7 @@ pub(crate) struct Bench {
     hints: bool,
     lingers: bool,
     line: LineView,
+    waiting: usize,
     listening: bool,
     spread: u8,
 }
@@ -73,6 +74,7 @@ impl Bench {
             hints: true,
             lingers: true,
             line: LineView::HasRoom,
+            waiting: 0,
             listening: false,
             spread: 0,
         }
@@ -92,7 +94,7 @@ impl Bench {
             hints: self.hints,
             lingers: self.lingers,
             line: self.line,
-            waiting: 0,
+            waiting: self.waiting,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,
