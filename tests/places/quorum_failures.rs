@@ -107,6 +107,25 @@ fn a_node_that_is_back_gets_the_locks_at_once() {
 }
 
 #[test]
+fn a_node_that_never_knew_the_writer_gets_the_reader_that_it_became() {
+    let nodes = Nodes::start(3);
+    nodes.proxies[2].refuse();
+    let (locks, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
+    let write = take(locks.write("w"));
+    let read = write.blocking_downgrade().unwrap();
+    nodes.proxies[2].pass();
+    eventually(PATIENCE, "all have it", || nodes.having("lock:w") == 3);
+    // Two readers fit together on each of the nodes.
+    let second = take(other.read("w"));
+    let readers = |server: &Server| server.run::<Vec<String>>("ZRANGE lock:w 0 -1");
+    let all_read = || nodes.servers.iter().all(|it| readers(it).len() == 2);
+    eventually(PATIENCE, "each node has both", all_read);
+    second.blocking_release().unwrap();
+    read.blocking_release().unwrap();
+    nodes.assert_clean();
+}
+
+#[test]
 fn l17_a_lock_that_a_majority_has_lost_is_lost_and_is_not_brought_back() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();

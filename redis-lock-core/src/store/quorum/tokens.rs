@@ -140,9 +140,18 @@ impl Tokens {
         self.all.get(token).is_some_and(|it| !it.is_given_up)
     }
 
-    /// What a node that does not have it any more gets it back as, if it does.
-    pub(super) fn repaired_as(&self, token: &str) -> Option<Kind> {
-        self.all.get(token).filter(|it| !it.is_given_up)?.repair_as
+    /// What it is brought back as, if that is known to be another kind than its renewals are for, or none.
+    pub(super) fn other_kind(&self, token: &str, kind: Kind) -> Option<Option<Kind>> {
+        let trace = self.all.get(token)?;
+        (trace.repair_as != Some(kind)).then_some(trace.repair_as)
+    }
+
+    /// What a node that does not have it any more gets it back as, if it does. `other` is what is known of
+    /// that elsewhere.
+    pub(super) fn repaired_as(&mut self, token: &str, other: Option<Option<Kind>>) -> Option<Kind> {
+        let trace = self.all.get_mut(token).filter(|it| !it.is_given_up)?;
+        trace.repair_as = other.unwrap_or(trace.repair_as);
+        trace.repair_as
     }
 
     /// For how long a release has to refuse the token.

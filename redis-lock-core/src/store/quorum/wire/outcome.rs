@@ -167,8 +167,10 @@ impl QuorumWire {
             repair_orphan: None,
             ask: None,
         };
+        // A node that never knew it, or has forgotten it since, has not heard what became of a writer.
+        let kind = self.nodes.iter().find_map(|node| node.tokens.other_kind(token, renewal.kind));
         if let Some(node) = self.nodes.get_mut(at)
-            && let Some(kind) = node.tokens.repaired_as(token)
+            && let Some(kind) = node.tokens.repaired_as(token, kind)
         {
             let command = Command { kind, verb: Verb::Acquire(terms), ..renewal.clone() };
             node.push(command, None, now);
