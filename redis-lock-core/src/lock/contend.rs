@@ -58,6 +58,8 @@ pub(super) struct Contending {
 pub(super) enum LastAnswer {
     Nothing,
     Busy(Blocker),
+    /// The same, but the release with this number was on its way, so it counts for none who came later.
+    Behind(u64, Blocker),
     Failed(Fault),
 }
 
@@ -414,7 +416,10 @@ impl<W> Machine<W> {
             out.idle(contending.demand.sort(), IdleEvent::Asked(outcome), env);
             contending.hand_over = HandOverRequest::Refused;
         }
-        if contending.behind.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
+        if let Some(release) = contending.behind
+            && self.waiters.is_answer_owed_since(release)
+        {
+            contending.last_answer = LastAnswer::Behind(release, blocker);
             return self.wait_for_release(open, env, out);
         }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));

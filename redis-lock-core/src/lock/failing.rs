@@ -36,8 +36,6 @@ impl<W> Machine<W> {
     /// be the very token that a caller has given up before it asked. It is no answer for that caller.
     pub(super) fn wait_for_release(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
-        let what = "the server did not answer an earlier release of this process";
-        contending.last_answer = LastAnswer::Failed(Fault::new(FaultClass::Late, what));
         contending.answered_at = open.sent;
         let pending = env.pending.oldest(&contending.demand().names);
         if pending.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
@@ -102,6 +100,13 @@ impl<W> Machine<W> {
 }
 
 impl Contending {
+    /// Whether the last answer says what a waiter that came as this one did wants to know.
+    pub(super) fn is_answer_for<W>(&self, waiter: &Waiter<W>) -> bool {
+        let is_behind =
+            matches!(&self.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
+        self.answered_at >= waiter.asked && !is_behind
+    }
+
     /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
     /// answer: a server that has answered since the waiter came did not fail it.
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
@@ -109,8 +114,15 @@ impl Contending {
             LastAnswer::Failed(fault) if self.answered_at >= waiter.asked => {
                 LockError::backend(Some(waiter.demand.key()), fault)
             }
+            LastAnswer::Behind(release, _) if waiter.id > *release => {
+                let what = "the server did not answer an earlier release of this process";
+                let fault = Fault::new(FaultClass::Late, what);
+                LockError::backend(Some(waiter.demand.key()), &fault)
+            }
             _ if heard < waiter.asked => unanswered(waiter),
-            LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
+            LastAnswer::Busy(blocker) | LastAnswer::Behind(_, blocker) => {
+                busy(waiter, Some(blocker), now)
+            }
             LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
         }
     }

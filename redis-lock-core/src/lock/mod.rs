@@ -417,9 +417,9 @@ impl<W> Machine<W> {
     /// Refuses waiters whose time limit has passed.
     fn refuse_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.overdue(env.now) {
-            let (id, asked, answer_by) = (waiter.id, waiter.asked, waiter.answer_by());
+            let (id, answer_by) = (waiter.id, waiter.answer_by());
             let known = match &self.stage {
-                Stage::Contending(contending) => contending.answered_at >= asked,
+                Stage::Contending(contending) => contending.is_answer_for(waiter),
                 _ => true,
             };
             if !known && answer_by > env.now {

@@ -105,7 +105,10 @@ impl<W> Waiters<W> {
 
     /// Whether one that is refused by the next answer has joined after this number.
     pub(super) fn is_answer_owed_since(&self, number: u64) -> bool {
-        [self.no_wait.back(), self.late.last()].into_iter().flatten().any(|id| *id > number)
+        let no_wait = self.no_wait.iter().rev().take_while(|id| **id > number);
+        // In the order in which their waits have ended.
+        let late = self.late.iter().filter(|id| **id > number);
+        no_wait.chain(late).any(|id| self.get(*id).is_some())
     }
 
     /// Takes out the next caller that does not wait, if it arrived before `moment`.

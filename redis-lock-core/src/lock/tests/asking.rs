@@ -206,3 +206,62 @@ fn releases_that_began_after_a_try_do_not_delay_it() {
     assert!(matches!(bench.failed().as_slice(), [(_, LockError::Busy { .. })]));
     drop(reap.give_up());
 }
+
+/// A release of this process that has no answer yet, with number 10.
+fn pending_release(bench: &Bench) -> Box<Reap> {
+    let mut other = Bench::new();
+    let hold = other.hold(1, impatient());
+    drop(other.release(&hold));
+    let mut reap = other.released().take();
+    reap.begin(&bench.pending, || 10);
+    reap
+}
+
+#[test]
+fn a_caller_whose_wait_was_over_before_that_of_an_earlier_one_is_not_answered_before_the_release() {
+    let mut bench = Bench::new();
+    let reap = pending_release(&bench);
+    bench.ask(5, patient(50));
+    let take = bench.asked();
+    bench.ask(20, patient(15));
+    bench.answer(&take, busy_unknown());
+    let question = bench.asked();
+    bench.tick(6);
+    bench.tick(40);
+    bench.answer(&question, busy_with(None));
+    assert_eq!(bench.failed().len(), 0, "what makes it busy may be the token that is released");
+    drop(reap.give_up());
+}
+
+#[test]
+fn a_try_that_was_given_up_leaves_no_haste_to_those_who_wait() {
+    let mut bench = Bench::new();
+    let reap = pending_release(&bench);
+    bench.ask(5, demand("k"));
+    let take = bench.asked();
+    bench.ask(20, impatient());
+    bench.answer(&take, busy_unknown());
+    let question = bench.asked();
+    assert!(bench.cancel(20));
+    bench.answer(&question, busy_with(None));
+    bench.tick(10);
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+    drop(reap.give_up());
+}
+
+#[test]
+fn a_caller_that_came_before_the_release_hears_that_the_lock_is_busy() {
+    let mut bench = Bench::new();
+    let reap = pending_release(&bench);
+    bench.ask(5, patient(30));
+    let take = bench.asked();
+    bench.ask(20, impatient());
+    bench.ask(25, patient(30));
+    bench.answer(&take, busy_unknown());
+    let question = bench.asked();
+    bench.answer(&question, busy_with(None));
+    bench.tick(15);
+    let failed = bench.failed();
+    assert!(matches!(failed.as_slice(), [(5, LockError::Busy { .. })]), "{failed:?}");
+    drop(reap.give_up());
+}
