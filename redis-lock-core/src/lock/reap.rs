@@ -52,8 +52,8 @@ pub(crate) struct Reap {
     /// When the server will have forgotten the token by itself.
     gone_by: Moment,
     was_answered: bool,
-    /// Where it is noted, and its number, until a server has answered it.
-    pending: Option<(Arc<PendingReleases>, u64)>,
+    /// Notes it until a server has answered it.
+    pending: Option<PendingRelease>,
     /// Why the last try failed.
     fault: Option<Fault>,
 }
@@ -137,19 +137,7 @@ impl Reap {
     /// Notes that it is on its way, unless that was noted before.
     pub(crate) fn begin(&mut self, pending: &Arc<PendingReleases>, number: impl FnOnce() -> u64) {
         if self.pending.is_none() && !self.was_answered {
-            let number = number();
-            let each = self.names.all().map(|names| (names.shared_main(), number));
-            pending.lock().extend(each);
-            self.pending = Some((Arc::clone(pending), number));
-        }
-    }
-
-    /// It is not on its way any more: a server has answered it, or it is given up.
-    fn arrive(&mut self) {
-        let Some((pending, number)) = self.pending.take() else { return };
-        let mut pending = pending.lock();
-        for names in self.names.all() {
-            pending.remove(&(names.shared_main(), number));
+            self.pending = Some(PendingRelease::note(pending, &self.names, number()));
         }
     }
 
@@ -308,8 +296,7 @@ impl Reap {
     /// It was released once. If it is in doubt, an acquisition may still arrive, so the release is
     /// repeated.
     fn answered(mut self: Box<Self>, now: Moment) -> Next {
-        (self.unanswered, self.was_answered) = (false, true);
-        self.arrive();
+        (self.unanswered, self.was_answered, self.pending) = (false, true, None);
         // The fault would change the pause before the next repetition.
         self.fault = None;
         match self.attempt.on_server() {
@@ -323,8 +310,7 @@ impl Reap {
 
     /// It keeps no client from the lock any more. What stands beside it is removed when the node lets us.
     fn freed(mut self: Box<Self>, now: Moment) -> Next {
-        (self.was_answered, self.fault) = (true, None);
-        self.arrive();
+        (self.was_answered, self.fault, self.pending) = (true, None, None);
         if now >= self.gone_by {
             return self.done();
         }
@@ -349,7 +335,7 @@ impl Reap {
     }
 
     fn done(mut self: Box<Self>) -> Next {
-        self.arrive();
+        self.pending = None;
         self.attempt.forgotten();
         Next::Done(self)
     }
@@ -387,8 +373,7 @@ impl Reap {
     }
 
     /// Gives up the token without another try, because the engine ends.
-    pub(crate) fn give_up(mut self) -> Option<Confirm> {
-        self.arrive();
+    pub(crate) fn give_up(self) -> Option<Confirm> {
         self.attempt.ends();
         self.confirm
     }
@@ -416,6 +401,30 @@ impl PendingReleases {
             first.filter(|(key, _)| **key == *names.main()).map(|(_, number)| *number)
         };
         if pending.is_empty() { None } else { names.all().filter_map(of_key).min() }
+    }
+}
+
+/// One of them, until it is dropped, also where a bug makes what has it panic.
+#[derive(Debug)]
+struct PendingRelease {
+    all: Arc<PendingReleases>,
+    names: Names,
+    number: u64,
+}
+
+impl PendingRelease {
+    fn note(all: &Arc<PendingReleases>, names: &Names, number: u64) -> Self {
+        all.lock().extend(names.all().map(|names| (names.shared_main(), number)));
+        Self { all: Arc::clone(all), names: names.clone(), number }
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        for names in self.names.all() {
+            all.remove(&(names.shared_main(), self.number));
+        }
     }
 }
 

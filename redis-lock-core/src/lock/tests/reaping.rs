@@ -181,3 +181,19 @@ fn the_release_of_a_lock_that_never_expires_is_tried_for_a_day() {
     assert!(reap.outcome(refused(), now, now).is_none());
     assert_eq!(reap.gone_by(), now.after(secs(86_400 + 1)));
 }
+
+#[test]
+fn a_release_that_a_panic_drops_delays_no_later_try() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    drop(bench.release(&hold));
+    let (pending, mut reap) = (Arc::clone(&bench.pending), bench.released().take());
+    reap.begin(&pending, || 2);
+    assert!(!pending.is_empty());
+    let panics = std::panic::AssertUnwindSafe(move || {
+        let _reap = reap;
+        panic!("a planted bug");
+    });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert!(pending.is_empty());
+}
