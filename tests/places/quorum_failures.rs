@@ -346,7 +346,9 @@ fn a_node_whose_clock_runs_fast_loses_its_vote() {
     let is_told = || {
         let error = locks.mutex("new").blocking_acquire().map(drop).unwrap_err();
         assert!(error.to_string().contains("clock"), "{error}");
-        matches!(votes(&error)[..], [Vote::Clock, Vote::Voted, Vote::Unreachable { .. }])
+        // Where the fast node answers first, the other one can change nothing, and is not waited for.
+        let votes = votes(&error);
+        matches!(votes[..], [Vote::Clock, Vote::Voted | Vote::Late, Vote::Unreachable { .. }])
     };
     eventually(PATIENCE, "all rows are there", is_told);
     nodes.servers[2].restart();
