@@ -25,6 +25,8 @@ struct List<N> {
     threads: usize,
     idle: usize,
     is_over: bool,
+    /// Whether there are some that the thread which added them does not carry out.
+    is_left: bool,
     /// Whether some were added since the engine last looked.
     is_added_to: bool,
     /// Whether the engine is going to look soon, so that it need not be woken for what is added.
@@ -38,6 +40,7 @@ impl<N> Default for NoticeList<N> {
             threads: 0,
             idle: 0,
             is_over: false,
+            is_left: false,
             is_added_to: false,
             is_watched: false,
         };
@@ -50,13 +53,24 @@ impl<N> NoticeList<N> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds notices. Returns whether the engine has to be woken to watch them.
-    pub(super) fn add(&self, notices: &mut VecDeque<N>) -> bool {
+    /// Adds notices for other threads.
+    pub(super) fn add(&self, notices: &mut VecDeque<N>) {
+        self.push(notices, true);
+    }
+
+    /// Adds notices that this thread is going to take, for others in case it is blocked meanwhile. Returns
+    /// whether the engine has to be woken to watch them.
+    pub(super) fn add_own(&self, notices: &mut VecDeque<N>) -> bool {
+        self.push(notices, false)
+    }
+
+    fn push(&self, notices: &mut VecDeque<N>, is_left: bool) -> bool {
         if notices.is_empty() {
             return false;
         }
         let now = Moment::now();
         let mut list = self.list();
+        list.is_left |= is_left;
         list.notices.extend(notices.drain(..).map(|notice| (now, notice)));
         list.is_added_to = true;
         !list.is_watched
@@ -71,10 +85,11 @@ impl<N> NoticeList<N> {
         self.list().notices.pop_front().map(|(_, notice)| notice)
     }
 
-    /// Wakes a thread that carries notices out; a new one runs `serve`.
+    /// Wakes a thread that carries out what was left to it; a new one runs `serve`. What a thread has added
+    /// for itself it can do sooner: a runtime whose clock is paused would idle and jump meanwhile.
     pub(super) fn hand_to_thread(&self, serve: impl FnOnce() + Send + 'static) {
         let mut list = self.list();
-        if list.notices.is_empty() {
+        if !std::mem::take(&mut list.is_left) || list.notices.is_empty() {
             return;
         }
         if list.idle > 0 {

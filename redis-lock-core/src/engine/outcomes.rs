@@ -254,20 +254,18 @@ impl Core {
     /// Leaves notices to the threads that carry them out, which the engine starts and watches.
     pub(super) fn leave(&self, notices: &mut VecDeque<Notice>) {
         self.notices.add(notices);
-        self.call_threads();
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.notices.hand_to_thread(self.notifier());
+        } else {
+            self.waker.wake();
+        }
     }
 
     /// Lists notices that this thread is going to carry out, for others in case it is blocked meanwhile.
     pub(super) fn list(&self, notices: &mut VecDeque<Notice>) {
-        if self.notices.add(notices) {
-            self.call_threads();
-        }
-    }
-
-    fn call_threads(&self) {
         if self.has_ended.load(Ordering::SeqCst) {
-            self.notices.hand_to_thread(self.notifier());
-        } else {
+            self.leave(notices);
+        } else if self.notices.add_own(notices) {
             self.waker.wake();
         }
     }

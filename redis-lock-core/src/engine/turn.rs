@@ -57,7 +57,11 @@ impl Core {
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
         {
             let mut traffic = place.path.traffic();
-            if traffic.role.reader() == Reader::Engine {
+            if traffic.is_read_by_callers() {
+                if traffic.age(now) >= ENGINE_READS_AFTER {
+                    traffic.pump(now, &mut results.settled);
+                }
+            } else if traffic.role.reader() == Reader::Engine {
                 traffic.pump(now, &mut results.settled);
             } else if (traffic.age(now) >= ENGINE_READS_AFTER && !planted!(RoleNotTakenBack))
                 || traffic.is_wire_due(now)
@@ -213,7 +217,7 @@ fn due_of(place: &Place, now: Moment) -> Moment {
     let traffic = place.path.traffic();
     // When somebody else reads, the engine checks that it does.
     let pick_up = match traffic.role.reader() {
-        Reader::Engine => Moment::NEVER,
+        Reader::Engine if !traffic.is_read_by_callers() || !traffic.has_written() => Moment::NEVER,
         _ => now.after(until_next_check(traffic.age(now))),
     };
     traffic.due().min(pick_up)

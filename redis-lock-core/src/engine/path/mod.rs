@@ -318,6 +318,11 @@ impl Traffic {
         self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
+    /// Whether a command was sent that has no outcome.
+    pub(crate) fn has_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
     /// What is queued or has no outcome yet.
     fn entries(&self) -> impl Iterator<Item = &SentEntry> {
         self.waiting.iter().map(|entry| &**entry).chain(self.written.iter())

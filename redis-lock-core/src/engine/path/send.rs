@@ -41,10 +41,12 @@ impl Traffic {
         let ConnectionState::Up(up) = &self.connection else {
             return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
         };
-        if self.waiting.is_empty() && self.is_flushed() {
+        let is_instant = up.wire.is_instant();
+        // The engine may have sent it meanwhile, but leaves the answer to its caller.
+        let is_answered = is_instant && !self.written.is_empty();
+        if self.waiting.is_empty() && self.is_flushed() && !is_answered {
             return After::Nothing;
         }
-        let is_instant = up.wire.is_instant();
         let late = self.late();
         // Where a caller waits for what is under way, what follows goes with the next commands, in one batch.
         let waits = self.written.iter().any(SentEntry::is_awaited);
@@ -132,6 +134,12 @@ impl Traffic {
                 self.written.push(entry.into_sent());
             }
         }
+    }
+
+    /// Whether each caller reads its own answer, which is there at once. Another thread would read it while
+    /// the caller's runtime idles, whose clock jumps then if it is paused.
+    pub(crate) fn is_read_by_callers(&self) -> bool {
+        matches!(&self.connection, ConnectionState::Up(up) if up.wire.is_instant())
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
