@@ -67,11 +67,11 @@ async fn lg29_a_set_of_keys_is_handed_an_idle_one_among_them() {
 /// Drops a call for an idle lease after each number of polls; the lock is free soon after each.
 async fn drop_at_every_await(wait: Duration) {
     let (server, owner, other) = idle_and_other().await;
-    let mut dropped = 0;
     for at_once in [false, true] {
-        for polls in 0..50 {
+        let mut polls = 0;
+        for attempt in 0..50 {
             // A key of its own: one that was asked for unused would not stay again at once.
-            let key = format!("k{polls}{at_once}");
+            let key = format!("k{attempt}{at_once}");
             leave_idle(&server, &owner, &key).await;
             let call = other.mutex(&key).ttl(AMPLE).wait(wait).acquire();
             let done = match at_once {
@@ -80,15 +80,17 @@ async fn drop_at_every_await(wait: Duration) {
             };
             let is_done = done.is_some();
             drop(done);
-            dropped += usize::from(!is_done);
             let next = lingering(&owner, &key).wait(HANGS).acquire().await;
             next.expect("nobody has it").release().await.unwrap();
-            if is_done {
-                break;
+            match is_done {
+                false => polls += 1,
+                // The answer may be there before the first poll ends: then once more.
+                true if polls > 1 => break,
+                true => {}
             }
         }
+        assert!(polls > 1, "it was never dropped on its way");
     }
-    assert!(dropped >= 4, "{dropped}: it was never dropped on its way");
     owner.shutdown().await;
     // A place of a waiter lasts for 5 s, and a lease is renewed.
     let start = Instant::now();
