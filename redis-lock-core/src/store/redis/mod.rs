@@ -17,6 +17,7 @@ mod driver_line;
 mod edge;
 mod encode;
 #[cfg(fuzzing)]
+#[path = "../../../fuzzing/made_answers.rs"]
 pub(crate) mod fuzzed;
 mod groups;
 mod input;

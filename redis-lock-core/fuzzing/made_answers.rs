@@ -278,7 +278,7 @@ pub(crate) fn transaction(bytes: &[u8]) {
 pub(crate) fn slots(bytes: &[u8]) {
     let mut maker = Maker(bytes);
     let answers = [maker.value(5), maker.value(2)];
-    if let Ok(view) = nodes::fuzzed_slots(&answers) {
+    if let Ok(view) = nodes::fuzzed::slots(&answers) {
         assert!(view <= 65_536 * 9);
     }
 }
@@ -287,5 +287,5 @@ pub(crate) fn sentinel(bytes: &[u8]) {
     let mut maker = Maker(bytes);
     let reports: BTreeSet<u8> = (0..maker.byte() % 4).collect();
     let answers = reports.iter().map(|_| [maker.value(2), maker.value(3), maker.value(4)]);
-    nodes::fuzzed_sentinels(&answers.collect::<Vec<_>>());
+    nodes::fuzzed::sentinels(&answers.collect::<Vec<_>>());
 }
