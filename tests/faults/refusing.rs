@@ -4,7 +4,7 @@ use std::thread;
 
 use testbed::{Server, eventually, free_port};
 
-use crate::scenery::PATIENCE;
+use crate::scenery::{PATIENCE, is_before, is_without_scripts};
 
 /// Makes it a replica of a server that does not exist.
 pub(crate) fn demote(server: &Server) {
@@ -18,6 +18,11 @@ pub(crate) fn promote(server: &Server) {
 /// Has it refuse writes because it has no replica.
 pub(crate) fn demand_a_replica(server: &Server) {
     server.run::<()>("CONFIG SET min-replicas-to-write 1");
+}
+
+/// Whether that stops what a test does: before 6.2 it stops commands, and no scripts.
+pub(crate) fn is_refused_for_want_of_replicas() -> bool {
+    is_without_scripts() || !is_before(6, 2)
 }
 
 pub(crate) fn demand_no_replica(server: &Server) {

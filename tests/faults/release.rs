@@ -10,7 +10,9 @@ use redis_locks::{Guard, LockError, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
-use crate::refusing::{demand_a_replica, demand_no_replica, demote, promote};
+use crate::refusing::{
+    demand_a_replica, demand_no_replica, demote, is_refused_for_want_of_replicas, promote,
+};
 use crate::scenery::*;
 
 async fn b1_anothers_lock_is_left_alone() {
@@ -305,7 +307,7 @@ async fn b10_a_release_refused_by_a_replica_is_made_up_for() {
 }
 
 async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
-    if is_before(6, 0) {
+    if !is_refused_for_want_of_replicas() {
         testbed::skip!("needs a server that refuses scripts for want of replicas")
     }
     let server = Server::start();

@@ -118,7 +118,7 @@ async fn e4_a_master_that_was_demoted() {
 }
 
 async fn e4_too_few_replicas() {
-    if is_before(6, 0) {
+    if !is_refused_for_want_of_replicas() {
         testbed::skip!("needs a server that refuses scripts for want of replicas")
     }
     let server = Server::start();

@@ -57,8 +57,9 @@ async fn they_wait_out_a_pause_of_the_server() {
 /// Closes all connections of a user that have executed a transaction.
 fn close_those_of_transactions(server: &Server, user: &str) -> usize {
     let list: String = server.run("CLIENT LIST TYPE normal");
-    let (user, of_transactions) = (format!(" user={user} "), " cmd=exec ");
-    let is_one = |line: &&str| line.contains(&user) && line.contains(of_transactions);
+    // Which field is the last depends on the version.
+    let wanted = [format!("user={user}"), "cmd=exec".to_owned()];
+    let is_one = |line: &&str| wanted.iter().all(|it| line.split(' ').any(|field| field == it));
     let closed = list.lines().filter(is_one).map(|line| {
         let id = line.split(['=', ' ']).nth(1).unwrap();
         server.run::<u64>(&format!("CLIENT KILL ID {id}"))
