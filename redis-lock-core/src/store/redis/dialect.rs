@@ -55,8 +55,7 @@ impl Dialect {
 
     /// The command that reads a value, or enough of it.
     pub(super) fn value(self, key: &str) -> Cmd {
-        let mut cmd = redis::cmd(if self == Self::Ranges { "GETRANGE" } else { "GET" });
-        cmd.arg(key);
+        let mut cmd = of_key(if self == Self::Ranges { "GETRANGE" } else { "GET" }, key);
         if self == Self::Ranges {
             cmd.arg(0).arg(MOST_READ);
         }
@@ -65,12 +64,7 @@ impl Dialect {
 
     /// The command that asks for the rest of a key's ttl.
     pub(super) fn left(self, key: &str) -> Cmd {
-        let mut cmd = redis::cmd(match self {
-            Self::Millis | Self::Ranges => "PTTL",
-            Self::Seconds => "TTL",
-        });
-        cmd.arg(key);
-        cmd
+        of_key(if self == Self::Seconds { "TTL" } else { "PTTL" }, key)
     }
 
     /// Reads its answer; `None` when the key has no ttl. Whole seconds may have been rounded up.
@@ -105,6 +99,13 @@ impl Dialect {
         };
         cmd
     }
+}
+
+/// A command whose first argument is a key, and perhaps the only one.
+pub(super) fn of_key(name: &str, key: &str) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    cmd.arg(key);
+    cmd
 }
 
 /// At least one millisecond, since a ttl of zero would delete the key.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::decode;
+use super::dialect::of_key;
 use crate::BackendErrorKind;
 use crate::NotReplicated;
 use crate::domain::clock::Moment;
@@ -89,13 +90,13 @@ impl WaitRound {
         self.replies.clear();
         self.due = now.after(self.time * 2);
         let mut cmds = Vec::with_capacity(self.riders.len() + WRITES);
-        cmds.extend(self.riders.iter().map(|rider| cmd("GET", rider.names.main())));
+        cmds.extend(self.riders.iter().map(|rider| of_key("GET", rider.names.main())));
         // No script writes, since there may be none. A full server refuses the first command, also
         // where the key exists, and executes the second one.
         let kept = KEPT.as_millis().to_string();
-        let mut create = cmd("SET", &key);
+        let mut create = of_key("SET", &key);
         create.arg(1).arg("PX").arg(&kept).arg("NX");
-        let mut write = cmd("PEXPIRE", &key);
+        let mut write = of_key("PEXPIRE", &key);
         write.arg(&kept);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wanted).arg(self.time.as_millis().to_string());
@@ -170,12 +171,6 @@ impl WaitRound {
         let proven = proven.map(|(rider, _)| rider.seq);
         self.answered.iter().copied().chain(proven).collect()
     }
-}
-
-fn cmd(name: &str, key: &str) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(key);
-    cmd
 }
 
 fn is_no_right(error: &redis::ServerError) -> bool {

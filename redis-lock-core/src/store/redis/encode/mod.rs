@@ -12,6 +12,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::channel::Channel;
+use super::dialect::of_key;
 use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
@@ -66,8 +67,8 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
 }
 
 fn take(command: &Command, token: &str, ttl: Option<Duration>) -> Cmd {
-    let mut cmd = redis::cmd("SET");
-    cmd.arg(command.names.main()).arg(token).arg("NX");
+    let mut cmd = of_key("SET", command.names.main());
+    cmd.arg(token).arg("NX");
     if ttl.is_some() {
         cmd.arg("PX").arg(text(ttl));
     }

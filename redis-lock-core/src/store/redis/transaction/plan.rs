@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::look;
-use super::snapshot::{ReadScope, Snapshot, Standing};
-use super::writes::{Message, Writes, one};
+use super::snapshot::{ReadScope, Snapshot, Standing, digest, seen, shown, unmarked};
+use super::writes::{Message, Writes};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -17,7 +16,7 @@ use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
-use crate::store::redis::dialect::Dialect;
+use crate::store::redis::dialect::{Dialect, of_key};
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
@@ -108,11 +107,7 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
         // The key is not free, whatever its value.
         Verb::Take { .. } if is_other => done(Answer::Busy(Blocker::unknown())),
         Verb::Look if is_other => Decision::AskType,
-        Verb::Look => Decision::Write {
-            answer: look::seen(snapshot),
-            writes: Vec::new(),
-            messages: Vec::new(),
-        },
+        Verb::Look => done(seen(snapshot)),
         Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
         Verb::Force { .. } if is_other => {
             Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
@@ -159,12 +154,12 @@ fn decide_acquire(
         Standing::Nothing => return acquire_by_model(command, acquire, snapshot, terms),
         Standing::Value { bytes, text, .. } => (bytes, text),
     };
-    let mine = super::snapshot::unmarked(value).0 == &*acquire.token;
+    let mine = unmarked(value).0 == &*acquire.token;
     if mine || !snapshot.is_orphan() {
         return acquire_by_model(command, acquire, snapshot, terms);
     }
     let Some(grace) = acquire.repair_orphan else {
-        return Decision::Refuse(decode::orphan(Some(look::shown(value))));
+        return Decision::Refuse(decode::orphan(Some(shown(value))));
     };
     let mut repaired = snapshot.clone();
     repaired.lock =
@@ -198,7 +193,7 @@ fn acquire_by_model(
         && writes.is_empty()
     {
         // This write makes a server that can't write say so, instead of "busy".
-        let mut leave = one("ZREM", &command.names.queue());
+        let mut leave = of_key("ZREM", &command.names.queue());
         leave.arg(&*token);
         writes.push(leave);
     }
@@ -213,9 +208,9 @@ fn force_foreign(
     terms: &DecisionTerms,
 ) -> Decision {
     match snapshot.value() {
-        Some(value) if look::digest(value) == name => {
+        Some(value) if digest(value) == name => {
             // All of it, although less may have been shown.
-            let token = if planted!(ShownIsForced) { look::shown(value) } else { value }.into();
+            let token = if planted!(ShownIsForced) { shown(value) } else { value }.into();
             let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }

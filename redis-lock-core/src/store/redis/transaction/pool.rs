@@ -12,36 +12,21 @@ use tokio::time::timeout;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::dialect::of_key;
 use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
 const SIZE: usize = 8;
 
-/// Callers of one lane wait for each other when all its connections are in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lane {
-    /// Renewals. They must not wait for other commands, or leases would end meanwhile.
-    Renewals,
-    Others,
-}
-
-impl Lane {
-    pub(super) fn of(command: &Command) -> Self {
-        match command.verb {
-            Verb::Renew { .. } => Self::Renewals,
-            _ => Self::Others,
-        }
-    }
-}
-
 /// The connections of one server, and what was found out about it.
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     terms: Terms,
     idle: Mutex<Vec<IdleConnection>>,
-    slots: Semaphore,
+    /// Renewals must not wait for other commands, or leases would end meanwhile.
     renewals: Semaphore,
+    others: Semaphore,
     /// So many are made at once. Callers that have run out of time leave theirs behind.
     making: Arc<Semaphore>,
     /// For commands outside of transactions.
@@ -75,8 +60,8 @@ impl Pool {
             client,
             terms: terms.clone(),
             idle: Mutex::default(),
-            slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
+            others: Semaphore::new(SIZE),
             making: Arc::new(Semaphore::new(2 * SIZE)),
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
@@ -85,13 +70,17 @@ impl Pool {
         })
     }
 
-    pub(super) async fn lease(self: &Arc<Self>, lane: Lane) -> Result<Leased<'_>, Fault> {
-        let slots = match lane {
-            Lane::Renewals => &self.renewals,
-            Lane::Others => &self.slots,
-        };
+    /// Callers of one lane wait for each other when all its connections are in use.
+    pub(super) fn lane(&self, command: &Command) -> &Semaphore {
+        if matches!(command.verb, Verb::Renew { .. }) { &self.renewals } else { &self.others }
+    }
+
+    pub(super) async fn lease<'a>(
+        self: &'a Arc<Self>,
+        lane: &'a Semaphore,
+    ) -> Result<Leased<'a>, Fault> {
         // The semaphore is never closed.
-        let slot = slots.acquire().await.ok();
+        let slot = lane.acquire().await.ok();
         loop {
             if let Some(IdleConnection { connection, is_used, .. }) = self.idle().pop() {
                 return Ok(Leased { pool: self, connection, is_used, _slot: slot });
@@ -216,8 +205,47 @@ pub(super) fn lost(error: &RedisError) -> Fault {
     Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
 }
 
+/// Tests whether the server honours `WATCH`: some accept it and do nothing. Changes a key while it is
+/// watched, which belongs to no lock.
+pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> Result<(), Fault> {
+    let (watching, changing) = tokio::join!(pool.lease(&pool.others), pool.lease(&pool.others));
+    let (mut watching, mut changing) = (watching?, changing?);
+    let with = |name: &str| of_key(name, key);
+    ask_all(&mut watching, vec![with("WATCH"), with("GET"), redis::cmd("MULTI")]).await?;
+    let mut change = with("SETEX");
+    change.arg(2).arg("-");
+    ask_all(&mut changing, vec![change]).await?;
+    let executed = ask_all(&mut watching, vec![with("GET"), redis::cmd("EXEC")]).await?;
+    ask_all(&mut changing, vec![with("DEL")]).await?;
+    if !matches!(executed.last(), Some(Value::Nil)) {
+        let what = "the server accepts WATCH but does not honour it, so two holders could have one lock; \
+                    grant the rights `+eval +evalsha`, or use another server";
+        return Err(Fault::new(FaultClass::Permanent, what));
+    }
+    watching.give_back();
+    changing.give_back();
+    Ok(())
+}
+
+async fn ask_all(leased: &mut Leased<'_>, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
+    let answers = leased.ask(cmds).await.map_err(|error| lost(&error))?;
+    let refused = answers.iter().find_map(|answer| match answer {
+        Value::ServerError(error) => Some(decode::refusal(error)),
+        _ => None,
+    });
+    match refused {
+        Some(fault) => {
+            let what = format!("locks need scripts or transactions: {}", fault.what);
+            Err(Fault { what, ..fault })
+        }
+        None => Ok(answers),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::pin::pin;
     use std::time::Duration;
 
@@ -248,7 +276,7 @@ mod tests {
             // What commands do when they have run out of time all at once.
             for _ in 0..100 {
                 pool.distrust(Moment::now());
-                assert!(pool.lease(Lane::Others).now_or_never().is_none());
+                assert!(pool.lease(&pool.others).now_or_never().is_none());
             }
             let mut made = Vec::new();
             while let Ok(one) = timeout(Duration::from_millis(500), silent.accept()).await {
@@ -264,15 +292,69 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let pool = Pool::new(server.client(), &Terms::new("lock", "m", PATIENCE));
-            let mut waiting = pin!(pool.lease(Lane::Others));
+            let mut waiting = pin!(pool.lease(&pool.others));
             for _ in 0..3 {
                 assert!(waiting.as_mut().now_or_never().is_none());
                 until_one_is_free(&pool).await;
-                let taken = pool.lease(Lane::Renewals).await.unwrap();
+                let taken = pool.lease(&pool.renewals).await.unwrap();
                 assert!(waiting.as_mut().now_or_never().is_none(), "there is none left");
                 drop(taken);
             }
             assert!(timeout(PATIENCE, waiting).await.is_ok(), "nobody makes one");
         });
+    }
+
+    /// Reads the name of the next command, if there is one.
+    fn command(input: &mut impl BufRead) -> Option<String> {
+        let mut line = || {
+            let mut line = String::new();
+            input.read_line(&mut line).ok().filter(|count| *count > 0)?;
+            Some(line.trim_end().to_owned())
+        };
+        let count: usize = line()?.strip_prefix('*')?.parse().ok()?;
+        let words: Option<Vec<_>> = (0..count).map(|_| line().and_then(|_| line())).collect();
+        words?.first().map(|word| word.to_uppercase())
+    }
+
+    /// A server that executes transactions although watched keys have changed.
+    fn serve(stream: &TcpStream) {
+        let mut input = BufReader::new(stream.try_clone().unwrap());
+        let mut in_transaction = false;
+        while let Some(name) = command(&mut input) {
+            let answer = match name.as_str() {
+                "EXEC" => "*1\r\n$-1\r\n",
+                "MULTI" | "WATCH" | "SETEX" | "CLIENT" => "+OK\r\n",
+                _ if in_transaction => "+QUEUED\r\n",
+                "DEL" => ":1\r\n",
+                _ => "$-1\r\n",
+            };
+            in_transaction = name == "MULTI" || in_transaction && name != "EXEC";
+            if (&mut &*stream).write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn s4_a_server_that_does_not_honour_watch_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || serve(&stream));
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let test = |port: u16| {
+            let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+            let pool = Pool::new(client, &Terms::new("lock", "m", Duration::from_secs(5)));
+            runtime.block_on(self_test(&pool, "lock:~m:x:~probe"))
+        };
+        let fault = test(port).unwrap_err();
+        assert_eq!(fault.class, FaultClass::Permanent);
+        assert!(fault.what.contains("does not honour it"), "{}", fault.what);
+        let server = Server::start();
+        assert_eq!(test(server.port()), Ok(()));
+        server.assert_clean();
     }
 }

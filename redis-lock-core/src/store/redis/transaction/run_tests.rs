@@ -7,8 +7,7 @@ use std::time::Duration;
 use testbed::{Proxy, Server, ServerBinary, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-use super::pool::Pool;
-use super::run::{Setting, run};
+use super::{Pool, Setting, run};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::Terms;

@@ -4,20 +4,27 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, Script, Value, from_redis_value};
 
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
+use crate::domain::mark::Mark;
 use crate::domain::names::Names;
-use crate::domain::token::{MOST_TOKEN, WAITERS_MARK};
+use crate::domain::status::LockKind;
+use crate::domain::token::{MOST_TOKEN, WAITERS_MARK, cut};
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::dialect::Dialect;
+use crate::store::redis::dialect::{Dialect, MOST_READ, of_key};
 use crate::store::redis::{decode, edge};
 use crate::store::wire::contained;
+use crate::store::{Answer, MOST_SHOWN, ServerView};
+
+/// The most bytes of another program's value that are shown.
+const MOST_BYTES: usize = 200;
 
 /// Which parts of a lock are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,23 +74,21 @@ impl ReadScope {
     ) -> Vec<Cmd> {
         let mut reads = vec![dialect.value(names.main()), dialect.left(names.main())];
         if self.queue {
-            let mut queue = cmd("ZRANGE", &names.queue());
+            let mut queue = of_key("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");
-            reads.extend([queue, cmd("HGETALL", &names.waiters()), cmd("PTTL", &names.queue())]);
+            reads.extend([
+                queue,
+                of_key("HGETALL", &names.waiters()),
+                of_key("PTTL", &names.queue()),
+            ]);
             reads.push(redis::cmd("TIME"));
         }
         if self.fence {
-            reads.push(cmd("GET", &names.fence()));
+            reads.push(of_key("GET", &names.fence()));
         }
-        reads.extend(tombstones.iter().map(|token| cmd("GET", &names.tombstone(token))));
+        reads.extend(tombstones.iter().map(|token| of_key("GET", &names.tombstone(token))));
         reads
     }
-}
-
-fn cmd(name: &str, key: &str) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(key);
-    cmd
 }
 
 impl Snapshot {
@@ -295,6 +300,51 @@ fn parsed<T: FromRedisValue>(value: Value) -> Result<T, Fault> {
 fn nonsense(what: &str) -> Fault {
     let what = format!("no lock server answers that: {what}; is there a proxy in between?");
     Fault::new(FaultClass::Permanent, what)
+}
+
+/// A lock whose key has a string, or does not exist.
+pub(super) fn seen(snapshot: &Snapshot) -> Answer {
+    let fence = snapshot.fence.as_ref().map(Last::of);
+    let mut view = match &snapshot.lock {
+        Standing::Value { text, left, .. } => {
+            let view = ServerView::of_value(shown(unmarked(text).0), *left, fence);
+            if is_ours(text) { view } else { view.of_another(digest(text).into()) }
+        }
+        Standing::Nothing => ServerView::of_nobody(LockKind::Free),
+        Standing::Other => ServerView::of_nobody(LockKind::Foreign),
+    };
+    let entry = snapshot.entry();
+    let living = entry.queue.iter().take(MOST_SHOWN);
+    let living = living.filter(|waiter| waiter.until > snapshot.now);
+    view.waiters = living.map(|waiter| Token::from_wire(&waiter.token)).collect();
+    view.more_waiters = entry.queue.len().saturating_sub(MOST_SHOWN);
+    Answer::Seen(Box::new(view))
+}
+
+/// A lock that several can hold, from the members of its sorted set.
+pub(super) fn seen_members(members: Value, now: Moment) -> Answer {
+    let Ok(members) = from_redis_value::<Vec<(String, f64)>>(members) else {
+        return Answer::Seen(Box::new(ServerView::of_nobody(LockKind::Foreign)));
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
+    let end = |at: f64| Moment::START.after(edge::left(at as i64).unwrap_or_default());
+    let left = members.into_iter().map(|(member, at)| (member, end(at).since(now)));
+    let living: Vec<_> = left.filter(|(_, left)| !left.is_zero()).collect();
+    let more = living.len().saturating_sub(MOST_SHOWN);
+    let mut view = ServerView::of_members(living.get(..MOST_SHOWN).unwrap_or(&living), 0, None);
+    view.more_holders = more;
+    Answer::Seen(Box::new(view))
+}
+
+/// The part of a value that is shown.
+pub(super) fn shown(value: &str) -> &str {
+    if is_ours(value) || Mark::read(value).is_some() { value } else { cut(value, MOST_BYTES) }
+}
+
+/// Identifies the value of another program, as `digest.lua` does for text.
+pub(super) fn digest(value: &str) -> String {
+    let named = format!("{} {}", cut(value, MOST_READ), value.len());
+    Script::new(&named).get_hash().to_owned()
 }
 
 #[cfg(test)]

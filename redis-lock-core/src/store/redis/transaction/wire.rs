@@ -1,18 +1,17 @@
 //! A connection on which mutexes work without scripts: plain commands are sent on one link, in
 //! order, and transactions on connections of their own.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::RedisError;
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 use super::plan::is_possible;
 use super::pool::Pool;
-use super::run::{Setting, run};
-use super::sequence::Sequence;
+use super::{Setting, run};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::link_slot::both;
@@ -23,20 +22,17 @@ use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::wire::{NodeName, Redirect};
 use crate::store::{Answer, Command, Connected, Filled, Inbox, Pulled, Verb, Wire};
 
-/// What a transaction came to.
-type EndedTransaction = (u64, Result<Answer, Fault>);
-
 struct TransactionWire {
     link: Box<dyn Wire>,
     setting: Arc<Setting>,
-    /// Whether the server compares and deletes by itself.
-    has_native_delete: bool,
     found: Found,
     /// The name of the server, where other nodes may have a key.
     node: Option<NodeName>,
     sequence: Sequence,
-    jobs: mpsc::UnboundedSender<(u64, Command)>,
-    inbox: Arc<Inbox<EndedTransaction>>,
+    engine: Handle,
+    /// Its connections are closed when this is dropped.
+    under_way: JoinSet<()>,
+    inbox: Arc<Inbox<(u64, Result<Answer, Fault>)>>,
     done: VecDeque<Pulled>,
     /// When the commands were pushed to which the link owes the answers.
     owed: VecDeque<Moment>,
@@ -54,20 +50,16 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    let setting = Setting { pool, dialect, channel };
-    let setting = Arc::new(setting);
-    let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(Inbox::default());
-    tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
     let watcher = link.watcher.map(|watcher| both(watcher, inbox.watcher()));
     let wire = TransactionWire {
         link: link.wire,
-        setting,
-        has_native_delete: found.delete.is_native(),
+        setting: Arc::new(Setting { pool, dialect, channel }),
         found,
         node,
         sequence: Sequence::default(),
-        jobs,
+        engine: Handle::current(),
+        under_way: JoinSet::new(),
         inbox,
         done: VecDeque::new(),
         owed: VecDeque::new(),
@@ -81,21 +73,21 @@ impl TransactionWire {
             self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
         }
-        self.ask_task(seq, command);
+        self.spawn(seq, command);
     }
 
-    fn ask_task(&mut self, seq: u64, command: Command) {
-        if self.jobs.send((seq, command)).is_err() {
-            let fault = Fault::new(FaultClass::Refused, "the engine has ended");
-            self.finish(seq, Err(fault));
-        }
+    /// Executes the command in a task of the engine.
+    fn spawn(&mut self, seq: u64, command: Command) {
+        let (setting, inbox) = (Arc::clone(&self.setting), Arc::clone(&self.inbox));
+        let running = async move { inbox.put((seq, run(&setting, &command).await)) };
+        self.under_way.spawn_on(running, &self.engine);
     }
 
     fn goes_on_link(&self, command: &Command) -> bool {
         match &command.verb {
             Verb::Take { .. } => self.setting.dialect != Dialect::Seconds,
             Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
-                self.has_native_delete
+                self.found.delete.is_native()
             }
             Verb::Ping
             | Verb::Probe
@@ -167,7 +159,7 @@ impl TransactionWire {
                 let fault = Fault::new(FaultClass::Refused, "no caller wants the lock any more");
                 self.finish(seq, Err(fault));
             }
-            Some(command) => self.ask_task(seq, command),
+            Some(command) => self.spawn(seq, command),
             None => self.finish(seq, answer),
         }
     }
@@ -205,6 +197,7 @@ impl Wire for TransactionWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
+        while self.under_way.try_join_next().is_some() {}
         let arrived = self.inbox.take();
         let received = self.setting.pool.take_received();
         for (seq, answer) in arrived {
@@ -246,22 +239,116 @@ impl Wire for TransactionWire {
     }
 }
 
-/// Executes commands until the sender is dropped. Its connections are closed when the task ends.
-async fn serve(
-    setting: Arc<Setting>,
-    mut jobs: mpsc::UnboundedReceiver<(u64, Command)>,
-    inbox: Arc<Inbox<EndedTransaction>>,
-) {
-    let setting = &*setting;
-    let mut under_way = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            job = jobs.recv() => {
-                let Some((seq, command)) = job else { return };
-                under_way.push(async move { (seq, run(setting, &command).await) });
-            }
-            Some((seq, answer)) = under_way.next(), if !under_way.is_empty() => inbox.put((seq, answer)),
+/// The running command of one key, and those that wait for it.
+#[derive(Debug, Default)]
+struct Line {
+    /// The number of the command that runs.
+    running: u64,
+    waiting: VecDeque<(u64, Command)>,
+}
+
+/// The running and waiting commands of all keys.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    lines: HashMap<Box<str>, Line>,
+    /// The running commands, by their numbers.
+    running: HashMap<u64, Command>,
+}
+
+impl Sequence {
+    /// The command if it may run now; it is kept otherwise.
+    pub(crate) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
+        if is_of_no_key(&command) {
+            return Some(command);
         }
+        match self.lines.get_mut(command.names.main()) {
+            Some(line) => {
+                line.waiting.push_back((seq, command));
+                None
+            }
+            None => {
+                let line = Line { running: seq, waiting: VecDeque::new() };
+                self.lines.insert(command.names.main().into(), line);
+                self.running.insert(seq, command.clone());
+                Some(command)
+            }
+        }
+    }
+
+    /// The command that runs by this number, unless it is of no key.
+    pub(crate) fn running(&self, seq: u64) -> Option<&Command> {
+        self.running.get(&seq)
+    }
+
+    /// The outcome of a command is unknown, and it may still be executed. Takes out the commands of its
+    /// key that rely on coming after it.
+    pub(crate) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
+        let abandoned = self.running.remove(&seq);
+        let line = abandoned.and_then(|command| self.lines.remove(command.names.main()));
+        line.into_iter().flat_map(|line| line.waiting).map(|(seq, _)| seq)
+    }
+
+    /// A command is done with; returns the next one of its key.
+    pub(crate) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
+        let ended = self.running.remove(&seq)?;
+        let key = ended.names.main();
+        let line = self.lines.get_mut(key)?;
+        debug_assert_eq!(line.running, seq, "one runs at a time");
+        let Some((seq, command)) = line.waiting.pop_front() else {
+            self.lines.remove(key);
+            return None;
+        };
+        line.running = seq;
+        self.running.insert(seq, command.clone());
+        Some((seq, command))
+    }
+}
+
+/// Whether a command belongs to no key, so that its order makes no difference.
+fn is_of_no_key(command: &Command) -> bool {
+    matches!(command.verb, Verb::Ping | Verb::Scan { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::kind::Kind;
+    use crate::domain::names::Names;
+
+    fn check(key: &str) -> Command {
+        let names = Names::new("", key);
+        let verb = Verb::Check { token: "t".into() };
+        Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn commands_of_one_key_follow_each_other_and_others_do_not_wait() {
+        let mut sequence = Sequence::default();
+        assert!(sequence.begin(1, check("a")).is_some());
+        assert!(sequence.begin(2, check("a")).is_none());
+        assert!(sequence.begin(3, check("a")).is_none());
+        assert!(sequence.begin(4, check("b")).is_some());
+        assert_eq!(sequence.end(1).map(|(seq, _)| seq), Some(2));
+        assert!(sequence.begin(5, check("a")).is_none(), "the last comes last");
+        assert_eq!(sequence.end(2).map(|(seq, _)| seq), Some(3));
+        assert_eq!(sequence.end(3).map(|(seq, _)| seq), Some(5));
+        assert!(sequence.end(5).is_none());
+        assert!(sequence.end(4).is_none());
+        assert!(sequence.lines.is_empty() && sequence.running.is_empty());
+    }
+
+    #[test]
+    fn what_relies_on_an_unknown_outcome_goes_with_it_and_nothing_else_does() {
+        let mut sequence = Sequence::default();
+        for (seq, key) in [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")] {
+            sequence.begin(seq, check(key));
+        }
+        assert_eq!(sequence.abandon(1).collect::<Vec<_>>(), [2, 4]);
+        assert!(sequence.begin(6, check("a")).is_some(), "what comes later is asked");
+        assert_eq!(sequence.end(3).map(|(seq, _)| seq), Some(5));
+        assert!(sequence.end(6).is_none() && sequence.end(5).is_none());
+        assert!(sequence.lines.is_empty() && sequence.running.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, StoredWaiter};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::dialect::Dialect;
+use crate::store::redis::dialect::{Dialect, of_key};
 
 /// A message to a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn publish(&self) -> Cmd {
-        let mut cmd = one("PUBLISH", &self.channel);
+        let mut cmd = of_key("PUBLISH", &self.channel);
         cmd.arg(&self.text);
         cmd
     }
@@ -54,7 +54,7 @@ impl Writes<'_> {
         match (self.before.holders.first(), self.after.holders.first()) {
             (None, None) => None,
             (Some(_), None) => {
-                out.push(one("DEL", main));
+                out.push(of_key("DEL", main));
                 None
             }
             (Some(before), Some(after)) if before.token == after.token => {
@@ -98,7 +98,7 @@ impl Writes<'_> {
         if after.end != before.end {
             out.push(match self.left(after.end) {
                 Some(left) => self.dialect.expire(main, left),
-                None => one("PERSIST", main),
+                None => of_key("PERSIST", main),
             });
         }
         None
@@ -112,7 +112,8 @@ impl Writes<'_> {
 
     /// The message to the holder that a client waits.
     fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
-        waiting_message(self.names, &holder.token)
+        let channel = self.names.channel(crate::Token::from_wire(&holder.token).manager()?);
+        Some(Message { channel, text: format!("w {}", self.names.main()) })
     }
 
     fn queue(&self, out: &mut Vec<Cmd>) {
@@ -123,7 +124,7 @@ impl Writes<'_> {
         let gone: Vec<&str> = gone.map(|waiter| &*waiter.token).collect();
         if !gone.is_empty() {
             for (name, key) in [("ZREM", &queue), ("HDEL", &waiters)] {
-                let mut cmd = one(name, key);
+                let mut cmd = of_key(name, key);
                 cmd.arg(&gone);
                 out.push(cmd);
             }
@@ -133,12 +134,12 @@ impl Writes<'_> {
         };
         if self.needs_ticket(waiter) {
             let last = tickets.last().map_or(0.0, |(_, ticket)| *ticket);
-            let mut cmd = one("ZADD", &queue);
+            let mut cmd = of_key("ZADD", &queue);
             cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
             out.push(cmd);
         }
         let until = waiter.until.since(Moment::START).as_millis();
-        let mut cmd = one("HSET", &waiters);
+        let mut cmd = of_key("HSET", &waiters);
         cmd.arg(&*waiter.token).arg(format!("{until} {}", waiter.manager));
         out.push(cmd);
         let end = self.after.queue_end.unwrap_or(waiter.until);
@@ -191,12 +192,6 @@ impl Writes<'_> {
     }
 }
 
-/// The message to a holder that a client waits.
-fn waiting_message(names: &Names, holder: &str) -> Option<Message> {
-    let channel = names.channel(crate::Token::from_wire(holder).manager()?);
-    Some(Message { channel, text: format!("w {}", names.main()) })
-}
-
 /// Whether a holder may keep the lease while no body runs.
 fn may_be_idle(value: &str) -> bool {
     crate::Token::from_wire(unmarked(value).0).may_be_idle()
@@ -221,10 +216,4 @@ fn ticket(now: Moment, last: f64) -> String {
     let micros = now.since(Moment::START).as_micros() as f64;
     let next = if last >= micros { last + 1.0 } else { micros };
     format!("{next:.0}")
-}
-
-pub(super) fn one(name: &str, key: &str) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(key);
-    cmd
 }
