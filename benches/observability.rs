@@ -20,14 +20,15 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-/// One task takes and gives back a free lock: by way of the engine's thread.
-fn pair(criterion: &mut Criterion, listener: &str) {
+/// One task takes and gives back a free lock: by way of the engine's thread. With a name, the numbers are
+/// labelled.
+fn pair(criterion: &mut Criterion, listener: &str, name: &'static str) {
     let locks = Locks::in_memory();
     let runtime = runtime();
     criterion.bench_function(&format!("pair/{BUILT}, {listener}"), |bencher| {
         bencher.iter(|| {
             runtime.block_on(async {
-                let guard = locks.mutex("pair").acquire().await.unwrap();
+                let guard = locks.mutex("pair").named(name).acquire().await.unwrap();
                 black_box(&guard);
                 guard.release().await.unwrap();
             });
@@ -60,7 +61,7 @@ fn hand_over(criterion: &mut Criterion, listener: &str) {
 }
 
 fn silent(criterion: &mut Criterion) {
-    pair(criterion, "nobody listens");
+    pair(criterion, "nobody listens", "");
     hand_over(criterion, "nobody listens");
 }
 
@@ -69,7 +70,8 @@ fn listened(criterion: &mut Criterion) {
         return;
     }
     listener::install();
-    pair(criterion, "all is reported");
+    pair(criterion, "all is reported", "");
+    pair(criterion, "all is reported, by name", "the name of a lock");
     hand_over(criterion, "all is reported");
 }
 
@@ -80,7 +82,7 @@ mod listener {
         #[cfg(feature = "tracing")]
         tracing::subscriber::set_global_default(Deaf).unwrap();
         #[cfg(feature = "metrics")]
-        metrics_util::debugging::DebuggingRecorder::new().install().unwrap();
+        metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder().unwrap();
     }
 
     #[cfg(feature = "tracing")]
