@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::input::{Scan, Scanned};
+use super::socket::{Scan, Scanned};
 use super::transaction::{NextStep, TransactionSteps};
 use super::{address, decode, nodes};
 use crate::Token;

@@ -3,7 +3,7 @@
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::ConfigError;
-use crate::store::redis::said::by_driver;
+use crate::store::redis::said_by_driver;
 
 /// The most characters of the driver's words about a URL.
 const MOST_PROBLEM: usize = 200;
@@ -223,7 +223,7 @@ fn client(url: &str) -> Result<redis::Client, ConfigError> {
 
 /// What the driver finds wrong with a URL.
 pub(crate) fn problem(error: &redis::RedisError) -> String {
-    by_driver(error, MOST_PROBLEM)
+    said_by_driver(error, MOST_PROBLEM)
 }
 
 fn no_seed(url: &str) -> ConfigError {

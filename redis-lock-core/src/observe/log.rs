@@ -3,6 +3,7 @@
 //! Most are found on the engine's thread, or under its locks. A subscriber may block or panic, so it
 //! gets them on a thread of their own.
 
+use std::collections::BTreeSet;
 #[cfg(feature = "tracing")]
 use std::panic::AssertUnwindSafe;
 #[cfg(feature = "tracing")]
@@ -11,6 +12,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::AtomicUsize;
 #[cfg(feature = "tracing")]
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::LockError;
@@ -35,6 +37,9 @@ macro_rules! say_aside {
 /// The most messages that may wait for a subscriber that blocks. Later ones are dropped.
 #[cfg(feature = "tracing")]
 const MOST_ASIDE: usize = 512;
+
+/// The most keys for which a warning is remembered.
+const MOST_REMEMBERED: usize = 1000;
 
 /// Whether anybody may listen to messages of this level. While there is no subscriber at all,
 /// `tracing` may hand warnings to the `log` crate.
@@ -169,7 +174,16 @@ pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
     );
 }
 
+/// Says, once for each key and pair of limits, that a holder of a permit asked for it with another limit.
 pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
+    static REPORTED: Mutex<BTreeSet<(Box<str>, u32, u32)>> = Mutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.len() >= MOST_REMEMBERED {
+        reported.clear();
+    }
+    if !reported.insert((key.into(), limit, other)) {
+        return;
+    }
     say_aside!(
         warn,
         WARN,

@@ -1,6 +1,5 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
-mod limits;
 pub(crate) mod link_slot;
 pub(crate) mod memory;
 pub(crate) mod quorum;

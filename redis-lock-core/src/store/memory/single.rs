@@ -10,7 +10,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
-use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb, limits};
+use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// So many waiters hear at once that something was done. The others find out by themselves.
 const MOST_TOLD: usize = 32;
@@ -165,7 +165,7 @@ impl Entry {
         if let Some(limit) = kind.limit()
             && let Some(other) = self.holders.other_limit(limit)
         {
-            limits::differ(command.names.user_key(), limit, other);
+            crate::observe::log::limits_differ(command.names.user_key(), limit, other);
         }
         if !self.has(token) {
             // While a mutex is held, the rest of the queue makes no difference.

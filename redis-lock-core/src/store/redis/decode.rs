@@ -1,12 +1,14 @@
 //! Decodes the server's replies.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use super::edge::left;
-use super::said;
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence;
 use crate::domain::harmless::harmless;
@@ -293,7 +295,7 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     let detail = error.details().unwrap_or_default();
     let code = code_of(error);
     let (class, advice) = classify(code, detail);
-    let shown = harmless(said::by_server(code, detail), MOST_DETAIL);
+    let shown = harmless(said_by_server(code, detail), MOST_DETAIL);
     let what = format!("the server refused: {code} {shown}{advice}");
     let fault = Fault::new(class, what).of(kind_of(code));
     match detail.len() {
@@ -408,7 +410,7 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
              (RESP); is the port right?"
                 .into()
         }
-        _ => said::by_driver(&error, MOST_DETAIL),
+        _ => said_by_driver(&error, MOST_DETAIL),
     };
     let (class, advice) = classify_connecting(&error, &text);
     let kind = match error.code().or_else(|| code_in(&text)) {
@@ -443,36 +445,43 @@ fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static 
 
 const WRONG_PASSWORD: &str = "; user and password stand in the URL: redis://user:password@host";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The server's clock, from the seconds and microseconds that it answers to `TIME`. Another program, or a
+/// clock, may have set its times to anything, so none may overflow.
+pub(super) fn time((seconds, micros): (u64, u64)) -> Option<Moment> {
+    let time = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    (time < fence::LARGEST).then(|| Moment::START.after(Duration::from_micros(time)))
+}
 
-    #[test]
-    fn e10_the_code_inside_a_wrapped_script_error_counts() {
-        let detail = "Error running script (call to f_1): @user_script:7: @user_script: 7: -OOM command not allowed";
-        assert_eq!(inner_code("ERR", detail), "OOM");
-        let detail = "Error running script (call to f_1): -READONLY You can't write against a read only replica.";
-        assert_eq!(inner_code("ERR", detail), "READONLY");
-        let detail =
-            "Error running script (call to f_1): @user_script:7: WRONGTYPE Operation against a key";
-        assert_eq!(inner_code("ERR", detail), "WRONGTYPE");
-        for code in CODES {
-            let detail = format!("Error running script (call to f_1): @user_script:7: -{code} no");
-            assert_eq!(inner_code("ERR", &detail), code);
-        }
-        assert_eq!(inner_code("ERR", "unknown command 'X-Y'"), "ERR");
-        assert_eq!(inner_code("OOM", ""), "OOM");
-    }
+/// What is left of a key's or a place's time; `None` where it has no end. It is at most 285 years.
+pub(super) fn left(millis: i64) -> Option<Duration> {
+    u64::try_from(millis)
+        .ok()
+        .map(|millis| Duration::from_millis(millis.min(fence::LARGEST / 1_000)))
+}
 
-    #[test]
-    fn errors_are_distinguished_by_whether_waiting_helps() {
-        for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY"] {
-            assert_eq!(classify(code, "").0, FaultClass::Refused, "{code}");
+/// A server's words without its code, and without the place in a script: `… script: <hash>, on @user_script:9`
+/// since Redis 7, `Error running script (call to f_<hash>): @user_script:9: …` before.
+pub(super) fn said_by_server<'a>(code: &str, detail: &'a str) -> &'a str {
+    let said = match detail.rsplit_once(" script: ") {
+        Some((said, place)) if place.contains("@user_script") => said,
+        _ => detail,
+    };
+    let said = match said.rsplit_once("@user_script:") {
+        Some((_, rest)) => {
+            rest.trim_start_matches(|c: char| c.is_ascii_digit() || ": -".contains(c))
         }
-        assert_eq!(classify("TRYAGAIN", "").0, FaultClass::Moving);
-        for code in ["NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "ERR"] {
-            assert_eq!(classify(code, "").0, FaultClass::Permanent, "{code}");
-        }
-        assert_eq!(classify("ERR", "max number of clients reached").0, FaultClass::Refused);
-    }
+        None => said,
+    };
+    said.strip_prefix(code).unwrap_or(said).trim().trim_end_matches('.')
+}
+
+/// The driver's words without its name for their kind, and without quotes around a code.
+pub(crate) fn said_by_driver(error: &RedisError, most: usize) -> String {
+    let kind = format!(" - {:?}", error.kind());
+    let said = harmless(error, most).replacen(&kind, "", 1);
+    let said = match error.code() {
+        Some(code) => said.replacen(&format!("{code:?}: "), &format!("{code} "), 1),
+        None => said,
+    };
+    said.trim_end_matches('.').to_owned()
 }

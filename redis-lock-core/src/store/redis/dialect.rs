@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::{decode, edge};
+use super::decode;
 
 /// What a server can do without scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +55,7 @@ impl Dialect {
 
     /// The command that reads a value, or enough of it.
     pub(super) fn value(self, key: &str) -> Cmd {
-        let mut cmd = of_key(if self == Self::Ranges { "GETRANGE" } else { "GET" }, key);
+        let mut cmd = words([if self == Self::Ranges { "GETRANGE" } else { "GET" }, key]);
         if self == Self::Ranges {
             cmd.arg(0).arg(MOST_READ);
         }
@@ -64,12 +64,12 @@ impl Dialect {
 
     /// The command that asks for the rest of a key's ttl.
     pub(super) fn left(self, key: &str) -> Cmd {
-        of_key(if self == Self::Seconds { "TTL" } else { "PTTL" }, key)
+        words([if self == Self::Seconds { "TTL" } else { "PTTL" }, key])
     }
 
     /// Reads its answer; `None` when the key has no ttl. Whole seconds may have been rounded up.
     pub(super) fn read_left(self, answer: i64) -> Option<Duration> {
-        edge::left(match self {
+        decode::left(match self {
             Self::Millis | Self::Ranges => answer,
             Self::Seconds if answer < 0 => answer,
             Self::Seconds => answer.saturating_sub(1).max(0).saturating_mul(1_000),
@@ -101,10 +101,10 @@ impl Dialect {
     }
 }
 
-/// A command whose first argument is a key, and perhaps the only one.
-pub(super) fn of_key(name: &str, key: &str) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(key);
+/// The command of these words.
+pub(super) fn words<const N: usize>(words: [&str; N]) -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.arg(&words[..]);
     cmd
 }
 
@@ -123,7 +123,7 @@ fn seconds(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn words(cmd: &Cmd) -> String {
+    fn text(cmd: &Cmd) -> String {
         let word = |arg: redis::Arg<&[u8]>| match arg {
             redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => String::new(),
@@ -152,11 +152,11 @@ mod tests {
     fn s5_whole_seconds_last_no_shorter_than_was_asked_for() {
         let time = Duration::from_millis;
         let seconds = Dialect::Seconds;
-        assert_eq!(words(&seconds.set("k", "v", Some(time(1_500)))), "SETEX k 3 v");
-        assert_eq!(words(&seconds.set("k", "v", Some(time(2_000)))), "SETEX k 3 v");
-        assert_eq!(words(&seconds.expire("k", time(100))), "EXPIRE k 2");
+        assert_eq!(text(&seconds.set("k", "v", Some(time(1_500)))), "SETEX k 3 v");
+        assert_eq!(text(&seconds.set("k", "v", Some(time(2_000)))), "SETEX k 3 v");
+        assert_eq!(text(&seconds.expire("k", time(100))), "EXPIRE k 2");
         assert_eq!(seconds.read_left(3), Some(time(2_000)));
         assert_eq!(seconds.read_left(-1), None);
-        assert_eq!(words(&Dialect::Millis.set("k", "v", Some(time(1_500)))), "SET k v PX 1500");
+        assert_eq!(text(&Dialect::Millis.set("k", "v", Some(time(1_500)))), "SET k v PX 1500");
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::{Connection, ConnectionLike, Value};
 use testbed::{Server, ServerBinary, ServerBuilder};
 
-use super::channel::Channel;
 use super::conversation::{Step, read};
 use super::encode::{self, Context};
+use super::listen::Channel;
 use super::probe::Delete;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;

@@ -1,17 +1,20 @@
 //! The line to a server: commands go out in order, and a reply to each comes back. None of its methods
 //! blocks.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::task::Poll;
 
+use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::sync::mpsc;
 
 use super::decode;
-use super::driver_line::DriverLine;
-use super::input::{Input, MAX_KEPT_BUFFER};
-use super::socket::Socket;
+use super::socket::{Input, MAX_KEPT_BUFFER, Socket};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::{Filled, Watcher};
+use crate::store::{BoxFuture, Filled, Inbox, Watcher};
 
 /// Receives the commands that have to be sent.
 pub(super) trait CommandSink {
@@ -150,6 +153,100 @@ impl OwnLine {
             self.sent = 0;
         }
     }
+}
+
+type DriverReply = Result<Value, RedisError>;
+
+/// The driver's connection, as over TLS. One task hands it the commands one at a time, in order, so that each
+/// has a reply of its own.
+pub(super) struct DriverLine {
+    /// Commands that have to be sent.
+    out: Vec<Cmd>,
+    tasks: mpsc::UnboundedSender<Cmd>,
+    inbox: Arc<Inbox<DriverReply>>,
+    arrived: VecDeque<DriverReply>,
+}
+
+impl DriverLine {
+    /// To be called on the engine's runtime.
+    fn new(driver: MultiplexedConnection) -> Self {
+        let (tasks, commands) = mpsc::unbounded_channel();
+        let inbox = Arc::new(Inbox::default());
+        tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
+        Self { out: Vec::new(), tasks, inbox, arrived: VecDeque::new() }
+    }
+
+    fn watcher(&self) -> Watcher {
+        self.inbox.watcher()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let send = |cmd| self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe.into());
+        self.out.drain(..).try_for_each(send)
+    }
+
+    /// Takes in what has arrived.
+    fn fill(&mut self) -> Filled {
+        let arrived = self.inbox.take();
+        let received = arrived.iter().any(Result::is_ok);
+        self.arrived.extend(arrived);
+        Filled { received, more: false }
+    }
+
+    fn next_reply(&mut self) -> Option<DriverReply> {
+        self.arrived.pop_front()
+    }
+}
+
+/// Sends the commands in order, and receives the replies in order.
+async fn serve(
+    driver: MultiplexedConnection,
+    mut commands: mpsc::UnboundedReceiver<Cmd>,
+    inbox: Arc<Inbox<DriverReply>>,
+) {
+    let mut under_way = FuturesOrdered::<BoxFuture<'_, DriverReply>>::new();
+    loop {
+        tokio::select! {
+            biased;
+            command = commands.recv() => match command {
+                Some(command) => {
+                    let mut asking: BoxFuture<'_, DriverReply> = Box::pin(ask(driver.clone(), command));
+                    // The first poll hands the command to the driver, so it happens here, in order.
+                    match poll_once(&mut asking).await {
+                        Poll::Ready(reply) if under_way.is_empty() => inbox.put(reply),
+                        Poll::Ready(reply) => {
+                            under_way.push_back(Box::pin(async { reply }));
+                        }
+                        Poll::Pending => under_way.push_back(asking),
+                    }
+                }
+                None => return,
+            },
+            Some(reply) = under_way.next(), if !under_way.is_empty() => inbox.put(reply),
+        }
+    }
+}
+
+async fn poll_once<T>(asking: &mut BoxFuture<'_, T>) -> Poll<T> {
+    std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await
+}
+
+async fn ask(mut driver: MultiplexedConnection, command: Cmd) -> DriverReply {
+    let mut values = ask_all(&mut driver, [command]).await?;
+    values.pop().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData).into())
+}
+
+/// Sends commands over the driver. Error replies are among the answers.
+pub(super) async fn ask_all(
+    driver: &mut MultiplexedConnection,
+    cmds: impl IntoIterator<Item = Cmd>,
+) -> Result<Vec<Value>, RedisError> {
+    let mut pipeline = Pipeline::new();
+    for cmd in cmds {
+        pipeline.add_command(cmd);
+    }
+    let count = pipeline.len();
+    driver.send_packed_commands(&pipeline, 0, count).await
 }
 
 pub(super) fn lost_place(what: &str) -> Fault {

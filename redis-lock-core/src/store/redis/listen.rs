@@ -1,15 +1,18 @@
-//! The connection on which messages arrive.
+//! The channel of a manager, and the connection on which its messages arrive.
 
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::channel::Channel;
-use super::nodes::{Member, text};
+use super::dialect::words;
+use super::nodes::Member;
+use super::probe::text;
 use super::{Terms, connect};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
@@ -28,39 +31,56 @@ pub(super) async fn listen(
     hints: Hints,
 ) -> Fault {
     let time_limit = terms.time_limit;
-    if let Some((member, slot)) =
-        member.and_then(|member| member.channel_slot().map(|slot| (member, slot)))
-        && member.has_neighbours()
+    if let Some(member) = member.filter(|member| member.has_neighbours())
+        && let Some(slot) = member.channel_slot()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
         if let Some(subscription) = subscribe_sharded(&client, &name, terms).await {
-            let heard = channel.begin(name);
-            // The result is ignored for the same reason as below.
-            let _ = hints.send(Event::Listening { hints_enabled: true });
-            relay_sharded(subscription, member, time_limit, &hints).await;
-            drop(heard);
-            return Fault::new(FaultClass::Unknown, "the subscription ended");
+            let relaying = relay_sharded(subscription, member, time_limit, &hints);
+            return listened(&channel, name, &hints, relaying).await;
         }
     }
     let name = terms.channel("");
-    let subscription = match subscribe(&client, &name, terms).await {
-        Ok(subscription) => subscription,
-        Err(why) => return Fault::new(FaultClass::Refused, why),
-    };
-    let heard = channel.begin(name);
+    match subscribe(&client, &name, terms, time_limit).await {
+        Ok(subscription) => {
+            let relaying = relay(subscription, time_limit, |payload| {
+                pass_on(payload, &hints);
+                ControlFlow::Continue(())
+            });
+            listened(&channel, name, &hints, relaying).await
+        }
+        Err(why) => Fault::new(FaultClass::Refused, why),
+    }
+}
+
+/// Has queue entries name the channel while its messages are passed on.
+async fn listened<T>(
+    channel: &Channel,
+    name: Arc<str>,
+    hints: &Hints,
+    relaying: impl Future<Output = T>,
+) -> Fault {
+    let in_use = channel.begin(name);
     // This task ends with the engine, so a closed channel needs no handling.
     let _ = hints.send(Event::Listening { hints_enabled: true });
-    relay(subscription, time_limit, &hints).await;
-    drop(heard);
+    relaying.await;
+    drop(in_use);
     Fault::new(FaultClass::Unknown, "the subscription ended")
 }
 
-async fn subscribe(
+fn pass_on(payload: &str, hints: &Hints) {
+    if let Some(event) = read(payload) {
+        // The result is ignored for the same reason as above.
+        let _ = hints.send(event);
+    }
+}
+
+pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
     terms: &Terms,
-) -> Result<redis::aio::PubSub, String> {
-    let time_limit = terms.time_limit;
+    time_limit: Duration,
+) -> Result<PubSub, String> {
     let subscribing = async {
         let mut subscription = connect::subscriber(client, terms.tls.as_ref()).await?;
         subscription.subscribe(channel).await?;
@@ -73,23 +93,22 @@ async fn subscribe(
     }
 }
 
-/// Passes messages on until the connection ends or falls silent.
-async fn relay(subscription: redis::aio::PubSub, time_limit: Duration, hints: &Hints) {
+/// Passes messages on until `take` wants no more, or the connection ends or falls silent.
+pub(super) async fn relay(
+    subscription: PubSub,
+    time_limit: Duration,
+    mut take: impl FnMut(&str) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let (mut sink, mut messages) = subscription.split();
     loop {
         tokio::select! {
             message = messages.next() => match message {
-                Some(message) => {
-                    if let Some(event) = read(&message.get_payload::<String>().unwrap_or_default()) {
-                        // The result is ignored for the same reason as above.
-                        let _ = hints.send(event);
-                    }
-                }
-                None => return,
+                Some(message) => take(&message.get_payload::<String>().unwrap_or_default())?,
+                None => return ControlFlow::Continue(()),
             },
             () = sleep(PING_INTERVAL) => {
                 if !matches!(timeout(time_limit, sink.ping::<Value>()).await, Ok(Ok(_))) {
-                    return;
+                    return ControlFlow::Continue(());
                 }
             }
         }
@@ -125,14 +144,14 @@ pub(super) fn read(payload: &str) -> Option<Event> {
 }
 
 /// A subscription to one sharded channel.
-pub(super) struct Subscription {
+struct Subscription {
     connection: MultiplexedConnection,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
 }
 
 /// Subscribes to the channel, and to the plain one; `None` when the server or the user's rights don't
 /// allow the former.
-pub(super) async fn subscribe_sharded(
+async fn subscribe_sharded(
     client: &redis::Client,
     channel: &str,
     terms: &Terms,
@@ -144,11 +163,11 @@ pub(super) async fn subscribe_sharded(
     let config = connect::config().set_push_sender(sender);
     let subscribing = async {
         let mut connection = connect::driver(&client, terms, config).await?;
-        let mut command = redis::cmd("SSUBSCRIBE");
-        connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
-        let mut command = redis::cmd("SUBSCRIBE");
+        let sharded = words(["SSUBSCRIBE", channel]);
+        connection.send_packed_command(&sharded).await?.extract_error()?;
         // Without the right to it, waiters look by themselves when a slot has moved.
-        connection.send_packed_command(command.arg(&*terms.channel(""))).await?;
+        let plain = words(["SUBSCRIBE", &terms.channel("")]);
+        connection.send_packed_command(&plain).await?;
         Ok::<_, RedisError>(connection)
     };
     let connection = timeout(terms.time_limit, subscribing).await.ok()?.ok()?;
@@ -157,7 +176,7 @@ pub(super) async fn subscribe_sharded(
 
 /// Passes messages on until the connection ends or falls silent, or the node loses the channel's
 /// slot.
-pub(super) async fn relay_sharded(
+async fn relay_sharded(
     subscription: Subscription,
     member: &Member,
     time_limit: Duration,
@@ -170,11 +189,7 @@ pub(super) async fn relay_sharded(
         tokio::select! {
             push = pushes.recv() => match push {
                 Some(PushInfo { kind: PushKind::SMessage | PushKind::Message, data }) => {
-                    let payload = data.get(1).and_then(text).unwrap_or_default();
-                    if let Some(event) = read(&payload) {
-                        // This task ends with the engine, so a closed channel needs no handling.
-                        let _ = hints.send(event);
-                    }
+                    pass_on(&data.get(1).and_then(text).unwrap_or_default(), hints);
                 }
                 // The slot has gone to another node.
                 Some(PushInfo { kind: PushKind::SUnsubscribe | PushKind::Disconnection, .. }) | None => {
@@ -191,6 +206,56 @@ pub(super) async fn relay_sharded(
                 }
             }
         }
+    }
+}
+
+/// The plain channel of the manager that listens at this channel, if this one is sharded. Messages
+/// there reach all nodes, and can be sent with commands for other slots.
+pub(super) fn plain(channel: &str) -> Option<String> {
+    let (before, manager) = channel.split_once("}~m:")?;
+    let (namespace, slot) = before.rsplit_once('{')?;
+    let is_tag = !slot.is_empty() && slot.bytes().all(|byte| byte.is_ascii_digit());
+    is_tag.then(|| [namespace, "~m:", manager].concat())
+}
+
+/// The channel on which a manager is subscribed at one server, while it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Channel(Arc<Mutex<Option<Arc<str>>>>);
+
+impl Channel {
+    /// The name to put into queue entries; `-` while there is no subscription.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.current().clone().unwrap_or_else(|| "-".into())
+    }
+
+    /// The same where messages can't be sent to sharded channels.
+    pub(super) fn plain_name(&self) -> Arc<str> {
+        let name = self.name();
+        plain(&name).map_or(name, Into::into)
+    }
+
+    /// A channel with a subscription.
+    #[cfg(test)]
+    pub(super) fn listened_at(name: &str) -> Self {
+        Self(Arc::new(Mutex::new(Some(name.into()))))
+    }
+
+    /// Until the returned value is dropped, queue entries name this channel.
+    pub(super) fn begin(&self, name: Arc<str>) -> ChannelInUse {
+        *self.current() = Some(name);
+        ChannelInUse(self.clone())
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct ChannelInUse(Channel);
+
+impl Drop for ChannelInUse {
+    fn drop(&mut self) {
+        *self.0.current() = None;
     }
 }
 
@@ -213,5 +278,16 @@ mod tests {
             assert_eq!(read(odd), None, "{odd}");
         }
         assert_eq!(read("w a b"), Some(Event::WaitedFor { key: "a b".into() }));
+    }
+
+    #[test]
+    fn a_sharded_channel_has_a_plain_one_beside_it() {
+        assert_eq!(plain("lock:{1234}~m:a1b2").as_deref(), Some("lock:~m:a1b2"));
+        assert_eq!(plain("{1234}~m:a1b2").as_deref(), Some("~m:a1b2"));
+        for other in ["lock:~m:a1b2", "~m:a1b2", "-", "{x}:~m:a1b2", "{x}~m:a1b2", "{}~m:a1b2"] {
+            assert_eq!(plain(other), None, "{other}");
+        }
+        assert_eq!(&*Channel::listened_at("{7}~m:a").plain_name(), "~m:a");
+        assert_eq!(&*Channel::default().plain_name(), "-");
     }
 }

@@ -1,35 +1,27 @@
 //! The arbiter on one Redis or Valkey server.
 
 mod address;
-mod channel;
 mod cluster;
 #[cfg(test)]
 mod conformance;
 mod connect;
 mod conversation;
 mod decode;
-#[cfg(test)]
-mod decode_tests;
 mod dialect;
 #[cfg(test)]
 mod direct;
-mod driver_line;
-mod edge;
 mod encode;
 #[cfg(fuzzing)]
 #[path = "../../../fuzzing/made_answers.rs"]
 pub(crate) mod fuzzed;
 mod groups;
-mod input;
 mod line;
 mod listen;
 mod nodes;
-
 mod probe;
 #[cfg(test)]
 mod redirect_tests;
 mod replicated;
-pub(crate) mod said;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
@@ -37,12 +29,12 @@ mod side_link;
 mod socket;
 mod transaction;
 mod wait_round;
-mod wire;
 #[cfg(all(test, unix))]
 mod wire_tests;
 
 pub(crate) use address::{Address, AddressMap};
 pub(crate) use cluster::ClusterMode;
+pub(crate) use decode::said_by_driver;
 #[cfg(test)]
 pub(crate) use encode::{declared, declared_by_script};
 pub(crate) use groups::{NextPart, Part, Split, is_split};
@@ -52,6 +44,7 @@ pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
 pub(crate) use transaction::{NextStep, Sequence, TransactionSteps};
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -61,20 +54,21 @@ use tokio::time::timeout;
 
 use super::quorum::Seat;
 use super::wire::NodeName;
-use super::{BoxFuture, Connected, Connector, Hints, TlsSettings};
+use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, TlsSettings, Wire};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{beside_locks, tag_of};
 use crate::domain::status::Scripting;
-use channel::Channel;
 use conversation::Conversation;
+use dialect::words;
+use line::ServerLine;
+use listen::Channel;
 use nodes::Member;
 use probe::{AtomicBy, Found, probe};
 use replicated::Markers;
 use side_link::SideLink;
 use transaction::{Pool, self_test};
-use wire::RedisWire;
 
 /// What all connections of one manager have in common.
 #[derive(Clone, Debug)]
@@ -142,9 +136,7 @@ impl Terms {
     /// Names a connection, so that an operator sees whose it is. It goes along with the first
     /// commands, and a server that refuses it is used without.
     fn name_connection(&self) -> redis::Cmd {
-        let mut cmd = redis::cmd("CLIENT");
-        cmd.arg("SETNAME").arg(format!("redis-locks:{}", self.manager));
-        cmd
+        words(["CLIENT", "SETNAME", &format!("redis-locks:{}", self.manager)])
     }
 
     /// The channel of this manager; the tag chooses its slot.
@@ -373,6 +365,68 @@ impl Connector for RedisConnector {
                 Err(fault) => fault,
             }
         })
+    }
+}
+
+/// One connection: what is said, and the line that it goes over.
+struct RedisWire {
+    line: ServerLine,
+    conversation: Conversation,
+}
+
+impl RedisWire {
+    fn new(line: ServerLine, conversation: Conversation) -> Self {
+        Self { line, conversation }
+    }
+
+    #[cfg(test)]
+    fn buffered(&self) -> usize {
+        match &self.line {
+            ServerLine::Own(line) => line.buffered(),
+            ServerLine::Driver(_) => 0,
+        }
+    }
+
+    /// Reads the replies that have arrived.
+    fn read_replies(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
+        loop {
+            match self.line.next_reply() {
+                Ok(Some(value)) => self.conversation.take_reply(value, wants, self.line.out()),
+                Ok(None) => return,
+                Err(fault) => return self.conversation.end(fault),
+            }
+        }
+    }
+}
+
+impl Wire for RedisWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        self.conversation.ask(seq, command, self.line.out());
+    }
+
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        self.conversation.ask_asking(seq, command, self.line.out());
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.conversation.send_bundles(self.line.out());
+        self.line.flush()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.line.is_flushed() && !self.conversation.keeps_back()
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        self.line.fill()
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        if let Some(done) = self.conversation.next_answer() {
+            return Some(done);
+        }
+        self.read_replies(wants);
+        self.conversation.next_done()
     }
 }
 

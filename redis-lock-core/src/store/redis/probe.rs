@@ -5,7 +5,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::dialect::{Dialect, PROBES};
+use super::dialect::{Dialect, PROBES, words};
+use super::line::ask_all;
 use super::{Terms, decode, scripts};
 use crate::domain::harmless::harmless;
 use crate::domain::names::beside_locks;
@@ -32,17 +33,15 @@ impl Delete {
     /// Deletes the key if it has this value.
     pub(super) fn cmd(self, key: &str, value: &str) -> Cmd {
         match self {
-            Self::DelIfEq => redis::cmd("DELIFEQ").arg(key).arg(value).clone(),
-            Self::DelEx => redis::cmd("DELEX").arg(key).arg("IFEQ").arg(value).clone(),
-            Self::Script => {
-                redis::cmd("EVALSHA").arg(&scripts::DELETE.hash).arg(1).arg(key).arg(value).clone()
-            }
+            Self::DelIfEq => words(["DELIFEQ", key, value]),
+            Self::DelEx => words(["DELEX", key, "IFEQ", value]),
+            Self::Script => words(["EVALSHA", &scripts::DELETE.hash, "1", key, value]),
         }
     }
 
     /// The same with the full text of the script, for a server that has forgotten it.
     pub(super) fn in_full(key: &str, value: &str) -> Cmd {
-        redis::cmd("EVAL").arg(&scripts::DELETE.code).arg(1).arg(key).arg(value).clone()
+        words(["EVAL", &scripts::DELETE.code, "1", key, value])
     }
 }
 
@@ -98,31 +97,22 @@ pub(super) async fn probe(
 ) -> Result<Found, RedisError> {
     let Terms { namespace, scripting, .. } = terms;
     let key = beside_locks(namespace, "", "probe");
-    let mut pipeline = redis::pipe();
-    pipeline.add_command(redis::cmd("INFO"));
-    pipeline.cmd("DELIFEQ").arg(&key).arg("-");
-    pipeline.cmd("DELEX").arg(&key).arg("IFEQ").arg("-");
-    let mut wanted = 3;
+    let (if_eq, ex) = (Delete::DelIfEq.cmd(&key, "-"), Delete::DelEx.cmd(&key, "-"));
+    let mut cmds = vec![words(["INFO"]), if_eq, ex];
     if *scripting == Scripting::Auto {
-        pipeline.cmd("EVAL").arg("return 1").arg(0);
         // Only a hash: no script has this one.
-        pipeline.cmd("EVALSHA").arg("0".repeat(40)).arg(0);
-        wanted += 2;
+        let unknown = words(["EVALSHA", &"0".repeat(40), "0"]);
+        cmds.extend([words(["EVAL", "return 1", "0"]), unknown]);
     }
-    pipeline.add_command(terms.name_connection());
-    wanted += 1;
-    let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
+    cmds.push(terms.name_connection());
+    let answers = ask_all(connection, cmds).await?;
     let has = |index: usize| answers.get(index).is_some_and(is_known);
     let delete = match (has(1), has(2)) {
         (true, _) => Delete::DelIfEq,
         (false, true) => Delete::DelEx,
         (false, false) => Delete::Script,
     };
-    let info = match answers.first() {
-        Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        Some(Value::VerbatimString { text, .. }) => text.clone(),
-        _ => String::new(),
-    };
+    let info = answers.first().and_then(text).unwrap_or_default();
     if let Some(Value::ServerError(error)) = answers.first()
         && matches!(decode::code_of(error), "LOADING" | "NOAUTH" | "MASTERDOWN")
     {
@@ -151,26 +141,17 @@ pub(super) async fn probe(
 /// Has the server keep the scripts. Only once it is known to serve this user: a server closes the connection of
 /// one that has not authenticated and sends much at once.
 async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-    let mut pipeline = redis::pipe();
-    for script in scripts::all() {
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
-    }
+    let load = scripts::all().map(|script| words(["SCRIPT", "LOAD", &script.code]));
     // What is missing is sent in full when it is needed.
-    connection.send_packed_commands(&pipeline, 0, scripts::all().len()).await.map(drop)
+    ask_all(connection, load).await.map(drop)
 }
 
 /// Asks which commands the server has for leases.
 async fn dialect(connection: &mut MultiplexedConnection, key: &str) -> Result<Dialect, RedisError> {
-    let mut pipeline = redis::pipe();
-    for words in PROBES {
-        let mut cmd = Cmd::new();
-        for word in words {
-            cmd.arg(if *word == "~" { key } else { word });
-        }
-        pipeline.add_command(cmd);
-    }
-    let answers = connection.send_packed_commands(&pipeline, 0, PROBES.len()).await?;
-    Ok(Dialect::of(&answers))
+    let word = |word: &&'static str| if *word == "~" { key.to_owned() } else { (*word).into() };
+    let probe =
+        |words: &[&'static str]| Cmd::new().arg(words.iter().map(word).collect::<Vec<_>>()).clone();
+    Ok(Dialect::of(&ask_all(connection, PROBES.map(probe)).await?))
 }
 
 /// Whether the answer shows that the server knows the command: even a node that does not have the
@@ -184,6 +165,16 @@ fn is_known(answer: &Value) -> bool {
     }
 }
 
+/// A text, in the form of either version of the protocol.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// A field of the answer to `INFO`.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::channel::Channel;
 use super::conversation::Conversation;
 use super::direct::{acquire, command, names, release, token};
 use super::encode;
 use super::line::CommandSink;
+use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::Found;
 use crate::domain::error::{Fault, FaultClass};

@@ -7,8 +7,9 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::line::ServerLine;
-use super::probe::field;
+use super::dialect::words;
+use super::line::{ServerLine, ask_all};
+use super::probe::{field, text};
 use super::{Terms, Way, connect, decode};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::Watcher;
@@ -56,12 +57,9 @@ impl SideLink {
 
     /// Answers may come from a server that was replaced, and whose data may be gone.
     async fn check(&self, driver: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let mut question = redis::pipe();
-        question.cmd("INFO").arg("server");
-        question.add_command(self.terms.name_connection());
-        let answers = driver.send_packed_commands(&question, 0, 2).await;
-        let answers = answers.map_err(decode::unreachable)?;
-        let info = answers.first().and_then(super::nodes::text).unwrap_or_default();
+        let question = [words(["INFO", "server"]), self.terms.name_connection()];
+        let answers = ask_all(driver, question).await.map_err(decode::unreachable)?;
+        let info = answers.first().and_then(text).unwrap_or_default();
         match (&self.run, field(&info, "run_id")) {
             (Some(own), Some(run)) if own != run => {
                 Err(refused("another server is at this address by now"))

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::decode;
-use super::dialect::of_key;
+use super::dialect::words;
 use crate::BackendErrorKind;
 use crate::NotReplicated;
 use crate::domain::clock::Moment;
@@ -90,13 +90,13 @@ impl WaitRound {
         self.replies.clear();
         self.due = now.after(self.time * 2);
         let mut cmds = Vec::with_capacity(self.riders.len() + WRITES);
-        cmds.extend(self.riders.iter().map(|rider| of_key("GET", rider.names.main())));
+        cmds.extend(self.riders.iter().map(|rider| words(["GET", rider.names.main()])));
         // No script writes, since there may be none. A full server refuses the first command, also
         // where the key exists, and executes the second one.
         let kept = KEPT.as_millis().to_string();
-        let mut create = of_key("SET", &key);
+        let mut create = words(["SET", &key]);
         create.arg(1).arg("PX").arg(&kept).arg("NX");
-        let mut write = of_key("PEXPIRE", &key);
+        let mut write = words(["PEXPIRE", &key]);
         write.arg(&kept);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wanted).arg(self.time.as_millis().to_string());

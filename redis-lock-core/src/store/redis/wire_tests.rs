@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::channel::Channel;
+use super::RedisWire;
 use super::conversation::Conversation;
 use super::line::ServerLine;
+use super::listen::Channel;
 use super::probe::Found;
 use super::socket::Socket;
-use super::wire::RedisWire;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Command, Verb, Wire};

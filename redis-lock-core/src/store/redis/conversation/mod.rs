@@ -20,17 +20,17 @@ use std::time::Duration;
 use redis::Value;
 
 use super::address;
-use super::channel::Channel;
 use super::cluster::ClusterMode;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
 use super::groups::{self, NextPart, Part, Split};
 use super::line::{Send, lost_place};
+use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::wire::contained;
-use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
+use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 use bundle::Bundle;
 use single_key::Alone;
 
@@ -433,7 +433,7 @@ fn notice(command: &Command, value: &Value) {
     let Verb::Acquire(Acquire { repair_orphan, .. }) = &command.verb else { return };
     let key = command.names.user_key();
     if let (Some(limit), Some(other)) = (command.kind.limit(), decode::other_limit(value)) {
-        limits::differ(key, limit, other);
+        crate::observe::log::limits_differ(key, limit, other);
     }
     if let Some(orphan) = decode::repaired(value) {
         crate::observe::log::repaired(key, &orphan, *repair_orphan);

@@ -1,24 +1,26 @@
 //! Encodes commands for the server.
 
+mod calls;
 #[cfg(test)]
-mod golden;
-mod mutex;
-mod shared;
+mod golden_tests;
 #[cfg(test)]
 mod tests;
+
+pub(super) use calls::{alone, call};
 
 use std::time::Duration;
 
 use redis::Cmd;
 
-use super::channel::Channel;
-use super::dialect::of_key;
+use super::dialect::words;
+use super::listen::Channel;
 use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::scripts::Lua;
-use crate::store::{Acquire, Command, Verb};
+use crate::store::{Command, Verb};
+use calls::text;
 
 /// How many keys one `SCAN` looks at, which takes the server some tenths of a millisecond.
 const PAGE: usize = 500;
@@ -67,7 +69,7 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
 }
 
 fn take(command: &Command, token: &str, ttl: Option<Duration>) -> Cmd {
-    let mut cmd = of_key("SET", command.names.main());
+    let mut cmd = words(["SET", command.names.main()]);
     cmd.arg(token).arg("NX");
     if ttl.is_some() {
         cmd.arg("PX").arg(text(ttl));
@@ -85,33 +87,14 @@ pub(super) fn why(command: &Command, token: &str) -> Cmd {
 
 /// Would overwrite the tombstone of a token that never was. It is refused like every other write.
 fn probe(command: &Command) -> Cmd {
-    let mut cmd = redis::cmd("SET");
-    cmd.arg(command.names.tombstone("ping")).arg("-").arg("XX").arg("PX").arg(1);
-    cmd
+    words(["SET", &command.names.tombstone("ping"), "-", "XX", "PX", "1"])
 }
 
 /// Answers the process that asked for an idle lease. Tokens of other libraries have no channel.
 fn in_use(command: &Command, asker: &str) -> Cmd {
     let token = Token::from_wire(asker);
     let channel = command.names.channel(token.manager().unwrap_or_default());
-    let mut cmd = redis::cmd("PUBLISH");
-    cmd.arg(channel).arg(["u ", asker].concat());
-    cmd
-}
-
-/// The script call for a command; `None` when this kind of lock has no such command.
-pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
-    match command.kind {
-        Kind::Mutex => mutex::call(command, context),
-        Kind::All { ordered } => shared::call_all(command, ordered, context),
-        _ => shared::call(command, context),
-    }
-}
-
-/// The call of a script with the lock's key alone, for a node that refuses more: what keeps or frees a
-/// lock that several can hold.
-pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
-    shared::alone(command)
+    words(["PUBLISH", &channel, &["u ", asker].concat()])
 }
 
 /// The keys that a command declares at first.
@@ -137,35 +120,6 @@ pub(crate) fn declared_by_script(command: &Command) -> Vec<String> {
     let channel = Channel::listened_at("c");
     let context = Context { delete: Delete::Script, channel: &channel };
     call(command, &context).map(ScriptCall::into_keys).unwrap_or_default()
-}
-
-/// Adds the arguments that every acquisition has, in the order of the scripts.
-fn asked(call: ScriptCall, terms: &Acquire, context: &Context<'_>) -> ScriptCall {
-    call.arg("token", &*terms.token)
-        .arg("ttl", text(terms.ttl))
-        .arg("place", text(terms.queue))
-        .arg("channel", &*context.channel.name())
-        .arg("fair", flag(terms.fair))
-        .arg("fences", terms.fences.to_string())
-}
-
-/// The ttl that a verb gives a lease, and how the scripts apply it.
-fn renewal(verb: &Verb) -> (Option<Duration>, &'static str) {
-    match verb {
-        Verb::Renew { ttl: Some(ttl), .. } => (Some(*ttl), "lengthen"),
-        Verb::Keep { time, .. } => (Some(*time), "set"),
-        _ => (None, "look"),
-    }
-}
-
-/// Whether a flag is set, as the scripts read it.
-fn flag(set: bool) -> &'static str {
-    if set { "1" } else { "0" }
-}
-
-/// Milliseconds as the scripts read them; none is `0`.
-fn text(duration: Option<Duration>) -> String {
-    duration.map_or(0, |duration| duration.as_millis()).to_string()
 }
 
 /// A script with its keys and arguments, in the order of its first lines.
@@ -237,8 +191,8 @@ mod call_tests {
     use crate::Token;
     use crate::domain::kind::Kind;
     use crate::domain::names::Names;
-    use crate::store::redis::channel::Channel;
     use crate::store::redis::encode::{self, Context};
+    use crate::store::redis::listen::Channel;
     use crate::store::redis::probe::Delete;
     use crate::store::{Acquire, Command, Keep, Verb};
 

@@ -3,8 +3,8 @@
 use redis::Arg;
 
 use super::*;
-use crate::store::Keep;
 use crate::store::redis::direct::{command, token};
+use crate::store::{Acquire, Keep};
 
 const CHANNEL: &str = "lock:~m:0123456789ab";
 

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
 
 use super::choose::{cluster_outage, short_lease, skew};
 use super::node_list::{Clock, Listed, NodeList};
-use super::slots::{channel_slot, field, text};
+use super::slots::{channel_slot, field};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
 use crate::store::redis::decode;
+use crate::store::redis::dialect::words;
+use crate::store::redis::line::ask_all;
+use crate::store::redis::probe::text;
 use crate::store::wire::NodeName;
 
 /// The node that a connection leads to, and the list of all nodes.
@@ -79,9 +82,7 @@ impl Member {
     ) -> Result<(), Fault> {
         match self.nodes.topology {
             Topology::Cluster => {
-                let mut question = redis::cmd("CLUSTER");
-                question.arg("MYID");
-                let answer = ask(connection, question).await?;
+                let answer = ask(connection, words(["CLUSTER", "MYID"])).await?;
                 let id = self.nodes.find(&self.name, |node| node.id.clone());
                 match (id, text(&answer)) {
                     (Some(id), Some(own)) if id != own => Err(self.is_another(&own)),
@@ -89,7 +90,7 @@ impl Member {
                 }
             }
             Topology::Sentinel => {
-                let answer = ask(connection, redis::cmd("ROLE")).await?;
+                let answer = ask(connection, words(["ROLE"])).await?;
                 match role(&answer) {
                     Some(role) if role != "master" => Err(self.is_no_primary(&role)),
                     _ => Ok(()),
@@ -146,9 +147,7 @@ impl Member {
         connection: &mut MultiplexedConnection,
         ttl: Duration,
     ) -> Result<Vec<String>, Fault> {
-        let mut question = redis::cmd("CONFIG");
-        question.arg("GET").arg("cluster-node-timeout");
-        let timeout = ask(connection, question).await?;
+        let timeout = ask(connection, words(["CONFIG", "GET", "cluster-node-timeout"])).await?;
         if let Some(timeout) =
             field(&timeout, "cluster-node-timeout").filter(|_| self.has_neighbours())
             && let Ok(millis) = timeout.parse()
@@ -157,7 +156,7 @@ impl Member {
         }
         let short = self.nodes.outage().and_then(|outage| short_lease(ttl, outage));
         let asked = Moment::now();
-        let time = ask(connection, redis::cmd("TIME")).await?;
+        let time = ask(connection, words(["TIME"])).await?;
         let skew = clock(&time, asked).and_then(|own| {
             let (name, other) = self.nodes.set_clock(&self.name, own)?;
             skew(own.ahead, other.ahead, own.doubt + other.doubt, &name)
@@ -174,9 +173,7 @@ pub(in crate::store::redis) async fn forgets(
     if !votes_at_once {
         return Ok(None);
     }
-    let mut question = redis::cmd("CONFIG");
-    question.arg("GET").arg("append*");
-    let answer = ask(connection, question).await?;
+    let answer = ask(connection, words(["CONFIG", "GET", "append*"])).await?;
     let is = |name, value| field(&answer, name).is_some_and(|it| it == value);
     let persists = is("appendonly", "yes") && is("appendfsync", "always");
     Ok((!persists).then(|| {
@@ -196,12 +193,9 @@ fn clock(time: &Value, asked: Moment) -> Option<Clock> {
     Some(Clock { ahead: millis - i128::from(asked.as_nanos() / 1_000_000), doubt })
 }
 
-async fn ask(connection: &mut MultiplexedConnection, cmd: redis::Cmd) -> Result<Value, Fault> {
+async fn ask(connection: &mut MultiplexedConnection, cmd: Cmd) -> Result<Value, Fault> {
     // As part of a pipeline, what the server refuses is an answer like others.
-    let mut pipeline = redis::pipe();
-    pipeline.add_command(cmd);
-    let answers = connection.send_packed_commands(&pipeline, 0, 1).await;
-    let mut answers = answers.map_err(decode::unreachable)?;
+    let mut answers = ask_all(connection, [cmd]).await.map_err(decode::unreachable)?;
     Ok(answers.pop().unwrap_or(Value::Nil))
 }
 

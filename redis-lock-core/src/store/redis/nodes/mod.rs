@@ -24,4 +24,3 @@ pub(crate) use node_list::NodeList;
 #[cfg(test)]
 pub(crate) use node_list::{NamedPrimary, SentinelReport};
 pub(crate) use sentinel::SentinelDirectory;
-pub(super) use slots::text;

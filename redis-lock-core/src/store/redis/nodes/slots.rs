@@ -8,7 +8,7 @@ use redis::{Pipeline, Value};
 use crate::domain::error::Fault;
 use crate::store::redis::address::Address;
 use crate::store::redis::decode;
-use crate::store::redis::probe::field as field_of;
+use crate::store::redis::probe::{field as field_of, text};
 
 /// One primary with its replicas, as a node reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -104,15 +104,6 @@ fn number(value: &Value) -> Option<u16> {
     match value {
         Value::Int(number) => u16::try_from(*number).ok(),
         _ => text(value)?.parse().ok(),
-    }
-}
-
-/// A text, in the form of either version of the protocol.
-pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
-        _ => None,
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redis::Commands;
 
-use super::channel::Channel;
 use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
+use super::listen::Channel;
 use super::probe::Delete;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;

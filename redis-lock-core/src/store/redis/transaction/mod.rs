@@ -37,9 +37,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
-use super::channel::Channel;
 use super::decode;
-use super::dialect::{Dialect, of_key};
+use super::dialect::{Dialect, words};
+use super::listen::Channel;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -206,10 +206,10 @@ async fn ask_listeners(
 /// Finds out the type of a key that has no string.
 async fn ask_type(pool: &Pool, command: &Command, now: Moment) -> Result<Answer, Fault> {
     let key = command.names.main();
-    let mut range = of_key("ZRANGE", key);
+    let mut range = words(["ZRANGE", key]);
     let last = if matches!(command.verb, Verb::Look) { -1 } else { 0 };
     range.arg(0).arg(last).arg("WITHSCORES");
-    let mut answers = pool.ask_beside(vec![range, of_key("TYPE", key)]).await?;
+    let mut answers = pool.ask_beside(vec![range, words(["TYPE", key])]).await?;
     let (kind, members) = (answers.pop(), answers.pop());
     let is_set = matches!(members, Some(Value::Array(_)));
     if let (Verb::Look, Some(members)) = (&command.verb, members.clone()) {

@@ -14,9 +14,9 @@ use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
-use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
-use crate::store::redis::dialect::{Dialect, of_key};
+use crate::store::redis::dialect::{Dialect, words};
+use crate::store::redis::listen::plain;
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
@@ -193,7 +193,7 @@ fn acquire_by_model(
         && writes.is_empty()
     {
         // This write makes a server that can't write say so, instead of "busy".
-        let mut leave = of_key("ZREM", &command.names.queue());
+        let mut leave = words(["ZREM", &command.names.queue()]);
         leave.arg(&*token);
         writes.push(leave);
     }

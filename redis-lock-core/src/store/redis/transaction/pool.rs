@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -12,7 +12,8 @@ use tokio::time::timeout;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::dialect::of_key;
+use crate::store::redis::dialect::words;
+use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
 
@@ -149,7 +150,7 @@ impl Pool {
         };
         *beside = Some(connection.clone());
         drop(beside);
-        match ask(&mut connection, cmds).await {
+        match ask_all(&mut connection, cmds).await {
             Ok(answers) => Ok(answers),
             Err(error) => {
                 self.beside.lock().await.take();
@@ -170,7 +171,7 @@ impl Pool {
 
 impl Leased<'_> {
     pub(super) async fn ask(&mut self, cmds: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
-        let answers = ask(&mut self.connection, cmds).await;
+        let answers = ask_all(&mut self.connection, cmds).await;
         if answers.is_ok() {
             self.pool.has_received.store(true, Ordering::Relaxed);
         }
@@ -181,18 +182,6 @@ impl Leased<'_> {
     pub(super) fn give_back(self) {
         self.pool.keep(self.connection, true);
     }
-}
-
-async fn ask(
-    connection: &mut MultiplexedConnection,
-    cmds: Vec<Cmd>,
-) -> Result<Vec<Value>, RedisError> {
-    let count = cmds.len();
-    let mut pipeline = Pipeline::with_capacity(count);
-    for cmd in cmds {
-        pipeline.add_command(cmd);
-    }
-    connection.send_packed_commands(&pipeline, 0, count).await
 }
 
 fn ended() -> Fault {
@@ -210,13 +199,13 @@ pub(super) fn lost(error: &RedisError) -> Fault {
 pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> Result<(), Fault> {
     let (watching, changing) = tokio::join!(pool.lease(&pool.others), pool.lease(&pool.others));
     let (mut watching, mut changing) = (watching?, changing?);
-    let with = |name: &str| of_key(name, key);
-    ask_all(&mut watching, vec![with("WATCH"), with("GET"), redis::cmd("MULTI")]).await?;
+    let with = |name: &str| words([name, key]);
+    ask_or_refuse(&mut watching, vec![with("WATCH"), with("GET"), redis::cmd("MULTI")]).await?;
     let mut change = with("SETEX");
     change.arg(2).arg("-");
-    ask_all(&mut changing, vec![change]).await?;
-    let executed = ask_all(&mut watching, vec![with("GET"), redis::cmd("EXEC")]).await?;
-    ask_all(&mut changing, vec![with("DEL")]).await?;
+    ask_or_refuse(&mut changing, vec![change]).await?;
+    let executed = ask_or_refuse(&mut watching, vec![with("GET"), redis::cmd("EXEC")]).await?;
+    ask_or_refuse(&mut changing, vec![with("DEL")]).await?;
     if !matches!(executed.last(), Some(Value::Nil)) {
         let what = "the server accepts WATCH but does not honour it, so two holders could have one lock; \
                     grant the rights `+eval +evalsha`, or use another server";
@@ -227,7 +216,7 @@ pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> R
     Ok(())
 }
 
-async fn ask_all(leased: &mut Leased<'_>, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
+async fn ask_or_refuse(leased: &mut Leased<'_>, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
     let answers = leased.ask(cmds).await.map_err(|error| lost(&error))?;
     let refused = answers.iter().find_map(|answer| match answer {
         Value::ServerError(error) => Some(decode::refusal(error)),

@@ -18,8 +18,8 @@ use crate::domain::token::{MOST_TOKEN, WAITERS_MARK, cut};
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::dialect::{Dialect, MOST_READ, of_key};
-use crate::store::redis::{decode, edge};
+use crate::store::redis::decode;
+use crate::store::redis::dialect::{Dialect, MOST_READ, words};
 use crate::store::wire::contained;
 use crate::store::{Answer, MOST_SHOWN, ServerView};
 
@@ -74,19 +74,19 @@ impl ReadScope {
     ) -> Vec<Cmd> {
         let mut reads = vec![dialect.value(names.main()), dialect.left(names.main())];
         if self.queue {
-            let mut queue = of_key("ZRANGE", &names.queue());
+            let mut queue = words(["ZRANGE", &names.queue()]);
             queue.arg(0).arg(-1).arg("WITHSCORES");
             reads.extend([
                 queue,
-                of_key("HGETALL", &names.waiters()),
-                of_key("PTTL", &names.queue()),
+                words(["HGETALL", &names.waiters()]),
+                words(["PTTL", &names.queue()]),
             ]);
             reads.push(redis::cmd("TIME"));
         }
         if self.fence {
-            reads.push(of_key("GET", &names.fence()));
+            reads.push(words(["GET", &names.fence()]));
         }
-        reads.extend(tombstones.iter().map(|token| of_key("GET", &names.tombstone(token))));
+        reads.extend(tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
         reads
     }
 }
@@ -122,11 +122,12 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            snapshot.queue_left = edge::left(parsed(next()?)?);
+            snapshot.queue_left = decode::left(parsed(next()?)?);
             if let (Some(queue), Some(places)) = (queue, places) {
                 snapshot.take_queue(queue, places)?;
             }
-            snapshot.now = edge::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
+            snapshot.now =
+                decode::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
         }
         if scope.fence {
             snapshot.fence = counter(next()?, scope.lenient)?;
@@ -327,7 +328,7 @@ pub(super) fn seen_members(members: Value, now: Moment) -> Answer {
         return Answer::Seen(Box::new(ServerView::of_nobody(LockKind::Foreign)));
     };
     #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
-    let end = |at: f64| Moment::START.after(edge::left(at as i64).unwrap_or_default());
+    let end = |at: f64| Moment::START.after(decode::left(at as i64).unwrap_or_default());
     let left = members.into_iter().map(|(member, at)| (member, end(at).since(now)));
     let living: Vec<_> = left.filter(|(_, left)| !left.is_zero()).collect();
     let more = living.len().saturating_sub(MOST_SHOWN);

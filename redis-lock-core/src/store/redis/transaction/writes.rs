@@ -12,7 +12,7 @@ use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, StoredWaiter};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::dialect::{Dialect, of_key};
+use crate::store::redis::dialect::{Dialect, words};
 
 /// A message to a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn publish(&self) -> Cmd {
-        let mut cmd = of_key("PUBLISH", &self.channel);
+        let mut cmd = words(["PUBLISH", &self.channel]);
         cmd.arg(&self.text);
         cmd
     }
@@ -54,7 +54,7 @@ impl Writes<'_> {
         match (self.before.holders.first(), self.after.holders.first()) {
             (None, None) => None,
             (Some(_), None) => {
-                out.push(of_key("DEL", main));
+                out.push(words(["DEL", main]));
                 None
             }
             (Some(before), Some(after)) if before.token == after.token => {
@@ -98,7 +98,7 @@ impl Writes<'_> {
         if after.end != before.end {
             out.push(match self.left(after.end) {
                 Some(left) => self.dialect.expire(main, left),
-                None => of_key("PERSIST", main),
+                None => words(["PERSIST", main]),
             });
         }
         None
@@ -124,7 +124,7 @@ impl Writes<'_> {
         let gone: Vec<&str> = gone.map(|waiter| &*waiter.token).collect();
         if !gone.is_empty() {
             for (name, key) in [("ZREM", &queue), ("HDEL", &waiters)] {
-                let mut cmd = of_key(name, key);
+                let mut cmd = words([name, key]);
                 cmd.arg(&gone);
                 out.push(cmd);
             }
@@ -134,12 +134,12 @@ impl Writes<'_> {
         };
         if self.needs_ticket(waiter) {
             let last = tickets.last().map_or(0.0, |(_, ticket)| *ticket);
-            let mut cmd = of_key("ZADD", &queue);
+            let mut cmd = words(["ZADD", &queue]);
             cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
             out.push(cmd);
         }
         let until = waiter.until.since(Moment::START).as_millis();
-        let mut cmd = of_key("HSET", &waiters);
+        let mut cmd = words(["HSET", &waiters]);
         cmd.arg(&*waiter.token).arg(format!("{until} {}", waiter.manager));
         out.push(cmd);
         let end = self.after.queue_end.unwrap_or(waiter.until);

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 
-use super::decode::*;
-use super::direct::{command, token};
+use super::*;
+use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
 use crate::domain::status::LockKind;
+use crate::store::redis::direct::{command, token};
 use crate::store::{Acquire, Answer, Blocker, ServerView, Verb};
 
 fn error(line: &str) -> Value {
@@ -192,7 +193,7 @@ fn why_a_lock_is_gone_is_asked_where_the_answer_does_not_say() {
     assert!(asks_why(&asked, &Answer::Done).is_none());
     assert!(asks_why(&command(Kind::Mutex, release()), &gone(None, None)).is_none());
     assert!(ask_why(&command(Kind::Mutex, release()), &gone(None, None)).is_some());
-    let read = crate::store::Command { kind: Kind::Read, ..asked };
+    let read = Command { kind: Kind::Read, ..asked };
     assert!(asks_why(&read, &gone(None, None)).is_some(), "whatever kind it is");
 }
 
@@ -328,7 +329,7 @@ fn refusals_say_whether_waiting_helps_and_what_else_would() {
 
 #[test]
 fn causes_that_keep_from_connecting_are_distinguished() {
-    let class_of = |error: redis::RedisError, advice: &str| {
+    let class_of = |error: RedisError, advice: &str| {
         let fault = unreachable(error);
         let given = fault.what.split_once("; ").map_or("", |(_, advice)| advice);
         assert!(
@@ -398,4 +399,74 @@ fn an_answer_that_no_script_gives_means_nothing() {
     for value in [Value::Int(1), Value::Int(0), code(1)] {
         assert!(plain(&take, value.clone()).is_err(), "{value:?}");
     }
+}
+
+#[test]
+fn no_time_is_so_large_that_it_overflows() {
+    assert_eq!(time((1, 5)), Some(Moment::from_nanos(1_000_005_000)));
+    for odd in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (1 << 50, 0)] {
+        assert_eq!(time(odd), None, "{odd:?}");
+    }
+    assert_eq!(left(-1), None);
+    let longest = left(i64::MAX).unwrap();
+    assert!(Moment::START.after(longest * 2) < Moment::NEVER);
+}
+
+#[test]
+fn e10_the_code_inside_a_wrapped_script_error_counts() {
+    let detail = "Error running script (call to f_1): @user_script:7: @user_script: 7: -OOM command not allowed";
+    assert_eq!(inner_code("ERR", detail), "OOM");
+    let detail = "Error running script (call to f_1): -READONLY You can't write against a read only replica.";
+    assert_eq!(inner_code("ERR", detail), "READONLY");
+    let detail =
+        "Error running script (call to f_1): @user_script:7: WRONGTYPE Operation against a key";
+    assert_eq!(inner_code("ERR", detail), "WRONGTYPE");
+    for code in CODES {
+        let detail = format!("Error running script (call to f_1): @user_script:7: -{code} no");
+        assert_eq!(inner_code("ERR", &detail), code);
+    }
+    assert_eq!(inner_code("ERR", "unknown command 'X-Y'"), "ERR");
+    assert_eq!(inner_code("OOM", ""), "OOM");
+}
+
+#[test]
+fn errors_are_distinguished_by_whether_waiting_helps() {
+    for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY"] {
+        assert_eq!(classify(code, "").0, FaultClass::Refused, "{code}");
+    }
+    assert_eq!(classify("TRYAGAIN", "").0, FaultClass::Moving);
+    for code in ["NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "ERR"] {
+        assert_eq!(classify(code, "").0, FaultClass::Permanent, "{code}");
+    }
+    assert_eq!(classify("ERR", "max number of clients reached").0, FaultClass::Refused);
+}
+
+#[test]
+fn places_in_scripts_are_left_out() {
+    for (code, detail, said) in [
+        ("READONLY", "no writes here. script: 2cbf, on @user_script:379.", "no writes here"),
+        ("NOPERM", "ACL failure in script: no right", "ACL failure in script: no right"),
+        (
+            "OOM",
+            "Error running script (call to f_1): @user_script:7: @user_script: 7: -OOM no memory",
+            "no memory",
+        ),
+        ("NOAUTH", "Authentication required.", "Authentication required"),
+        ("ERR", "a script: of the user", "a script: of the user"),
+    ] {
+        assert_eq!(said_by_server(code, detail), said);
+    }
+}
+
+#[test]
+fn names_that_only_the_driver_has_are_left_out() {
+    let failed = ErrorKind::Server(ServerErrorKind::ResponseError);
+    for (error, said) in [
+        ((ErrorKind::InvalidClientConfig, "Missing hostname").into(), "Missing hostname"),
+        ((failed, "It failed", "no database".to_owned()).into(), "It failed: no database"),
+        (redis::make_extension_error("NOAUTH".into(), Some("Who?".into())), "NOAUTH Who?"),
+    ] {
+        assert_eq!(said_by_driver(&error, 80), said);
+    }
+    assert_eq!(said_by_driver(&(failed, "It failed").into(), 3), "It …");
 }

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::store::Keep;
 use crate::store::redis::direct::token;
 use crate::store::redis::listen;
+use crate::store::{Acquire, Keep};
 
 /// Written again with `GOLDEN=write`.
 const FROZEN: &str = include_str!("golden.txt");
