@@ -2,16 +2,16 @@
 
 use redis::Value;
 
-use super::{sentinel, slots};
+use super::{cluster_view, sentinel};
 use crate::domain::error::Fault;
 use crate::store::redis::Address;
 
 /// How many slots of how many shards these answers of a node name.
 pub(crate) fn slots(answers: &[Value]) -> Result<usize, Fault> {
-    let view = slots::view(answers, "127.0.0.1")?;
+    let view = cluster_view::view(answers, "127.0.0.1")?;
     let _ = (view.ids().count(), view.members().count());
     for shard in &view.shards {
-        let _ = slots::channel_slot(&shard.slots);
+        let _ = cluster_view::channel_slot(&shard.slots);
     }
     Ok(view.covered())
 }

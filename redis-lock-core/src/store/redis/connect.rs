@@ -2,20 +2,24 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::select_ok;
+use futures_util::stream::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::Terms;
 use super::line::ServerLine;
@@ -75,17 +79,54 @@ pub(super) async fn driver(
     Ok(connection)
 }
 
-/// A connection for messages.
-pub(super) async fn subscriber(
+/// A connection for the messages of this channel.
+pub(super) async fn subscribe(
     client: &redis::Client,
-    tls: Option<&TlsSettings>,
-) -> Result<PubSub, RedisError> {
-    let info = client.get_connection_info();
-    match stream(info, tls).await? {
-        Some(stream) => PubSub::new(info.redis_settings(), stream).await,
-        None => client.get_async_pubsub().await,
+    channel: &str,
+    terms: &Terms,
+    time_limit: Duration,
+) -> Result<PubSub, String> {
+    let subscribing = async {
+        let info = client.get_connection_info();
+        let mut subscription = match stream(info, terms.tls.as_ref()).await? {
+            Some(stream) => PubSub::new(info.redis_settings(), stream).await?,
+            None => client.get_async_pubsub().await?,
+        };
+        subscription.subscribe(channel).await?;
+        Ok::<_, RedisError>(subscription)
+    };
+    match timeout(time_limit, subscribing).await {
+        Ok(Ok(subscription)) => Ok(subscription),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no subscription within {time_limit:?}")),
     }
 }
+
+/// Passes messages on until `take` wants no more, or the connection ends or falls silent.
+pub(super) async fn relay(
+    subscription: PubSub,
+    time_limit: Duration,
+    mut take: impl FnMut(&str) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let (mut sink, mut messages) = subscription.split();
+    loop {
+        tokio::select! {
+            message = messages.next() => match message {
+                Some(message) => take(&message.get_payload::<String>().unwrap_or_default())?,
+                None => return ControlFlow::Continue(()),
+            },
+            () = sleep(PING_INTERVAL) => {
+                if !matches!(timeout(time_limit, sink.ping::<Value>()).await, Ok(Ok(_))) {
+                    return ControlFlow::Continue(());
+                }
+            }
+        }
+    }
+}
+
+/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
+/// ever.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Callers limit the time.
 pub(super) fn config() -> AsyncConnectionConfig {
@@ -202,8 +243,6 @@ async fn introduce(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use redis::io::tcp::socket2::TcpKeepalive;
     use testbed::Server;
 

@@ -4,16 +4,16 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::MultiplexedConnection;
 use redis::{ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::Terms;
+use super::connect::{self, PING_INTERVAL, relay, subscribe};
 use super::dialect::words;
 use super::nodes::Member;
 use super::probe::text;
-use super::{Terms, connect};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;
@@ -74,50 +74,6 @@ fn pass_on(payload: &str, hints: &Hints) {
         let _ = hints.send(event);
     }
 }
-
-pub(super) async fn subscribe(
-    client: &redis::Client,
-    channel: &str,
-    terms: &Terms,
-    time_limit: Duration,
-) -> Result<PubSub, String> {
-    let subscribing = async {
-        let mut subscription = connect::subscriber(client, terms.tls.as_ref()).await?;
-        subscription.subscribe(channel).await?;
-        Ok::<_, RedisError>(subscription)
-    };
-    match timeout(time_limit, subscribing).await {
-        Ok(Ok(subscription)) => Ok(subscription),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no subscription within {time_limit:?}")),
-    }
-}
-
-/// Passes messages on until `take` wants no more, or the connection ends or falls silent.
-pub(super) async fn relay(
-    subscription: PubSub,
-    time_limit: Duration,
-    mut take: impl FnMut(&str) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let (mut sink, mut messages) = subscription.split();
-    loop {
-        tokio::select! {
-            message = messages.next() => match message {
-                Some(message) => take(&message.get_payload::<String>().unwrap_or_default())?,
-                None => return ControlFlow::Continue(()),
-            },
-            () = sleep(PING_INTERVAL) => {
-                if !matches!(timeout(time_limit, sink.ping::<Value>()).await, Ok(Ok(_))) {
-                    return ControlFlow::Continue(());
-                }
-            }
-        }
-    }
-}
-
-/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
-/// ever.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Parses a message; `None` for text that is no message of this library.
 pub(super) fn read(payload: &str) -> Option<Event> {

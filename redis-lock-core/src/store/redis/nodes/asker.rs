@@ -7,13 +7,15 @@ use std::time::Duration;
 use std::{io, thread};
 
 use futures_util::future::{FutureExt, Shared};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::{Address, AddressMap};
+use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};
 
 /// A node or a sentinel that can be asked.
@@ -72,13 +74,13 @@ impl Asker {
     pub(super) async fn ask(
         &self,
         target: &Target,
-        commands: &Pipeline,
+        commands: &[Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let asking = timeout(limit, self.ask_without_limit(target, commands));
         let answers = asking.await.unwrap_or_else(|_| Err(silent(limit)));
         if let (Err(fault), Some(address)) = (&answers, target.address()) {
-            self.connections().remove(&address);
+            lock(&self.connections).remove(&address);
             if let Some(unreached) = lock(&self.unreached).get_mut(&address) {
                 unreached.fault = fault.clone();
             }
@@ -92,13 +94,13 @@ impl Asker {
     async fn ask_without_limit(
         &self,
         target: &Target,
-        commands: &Pipeline,
+        commands: &[Cmd],
     ) -> Result<Vec<Value>, Fault> {
         let address = target.address();
-        let count = commands.cmd_iter().count();
-        let kept = address.as_ref().and_then(|address| self.connections().get(address).cloned());
+        let kept =
+            address.as_ref().and_then(|address| lock(&self.connections).get(address).cloned());
         if let Some(mut kept) = kept
-            && let Ok(answers) = kept.send_packed_commands(commands, 0, count).await
+            && let Ok(answers) = ask_all(&mut kept, commands.iter().cloned()).await
         {
             return Ok(answers);
         }
@@ -106,11 +108,11 @@ impl Asker {
         let client = target.client(&self.access).await.map_err(decode::unreachable)?;
         let connecting = connect::driver(&client, &self.terms, connect::config());
         let mut made = connecting.await.map_err(decode::unreachable)?;
-        let answers = made.send_packed_commands(commands, 0, count).await;
+        let answers = ask_all(&mut made, commands.iter().cloned()).await;
         let answers = answers.map_err(decode::unreachable)?;
         if let Some(address) = address {
             lock(&self.unreached).remove(&address);
-            self.connections().insert(address, made);
+            lock(&self.connections).insert(address, made);
         }
         Ok(answers)
     }
@@ -131,12 +133,8 @@ impl Asker {
 
     /// Closes the connections to all other addresses.
     pub(super) fn keep(&self, wanted: impl Fn(&Address) -> bool) {
-        self.connections().retain(|address, _| wanted(address));
+        lock(&self.connections).retain(|address, _| wanted(address));
         lock(&self.unreached).retain(|address, _| wanted(address));
-    }
-
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<Address, MultiplexedConnection>> {
-        lock(&self.connections)
     }
 }
 
@@ -146,6 +144,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn silent(limit: Duration) -> Fault {
     Fault::new(FaultClass::Refused, format!("no answer within {limit:?}"))
+}
+
+/// How long to wait for the others when enough have answered.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// The answers and faults of several that are asked at once. When there are `enough` answers, the others have
+/// little time left.
+pub(super) async fn gather<T>(
+    asking: impl Iterator<Item = impl Future<Output = Result<T, Fault>>>,
+    limit: Duration,
+    enough: impl Fn(usize) -> bool,
+) -> (Vec<T>, Vec<Fault>) {
+    let mut asking: FuturesUnordered<_> = asking.collect();
+    let (mut answers, mut faults) = (Vec::new(), Vec::new());
+    let mut end = Instant::now() + limit;
+    while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(fault) => faults.push(fault),
+        }
+        if enough(answers.len()) {
+            end = end.min(Instant::now() + GRACE);
+        }
+    }
+    (answers, faults)
 }
 
 /// The most informative of several failures: a wrong password says more than an unreachable node.

@@ -5,14 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, timeout_at};
-
-use super::asker::{Asker, NodeAccess, Target, worst};
-use super::choose::{choose, is_disputed, is_healthy, touches};
+use super::asker::{Asker, NodeAccess, Target, gather, worst};
+use super::cluster_view::{self, ClusterView, choose, is_disputed, is_healthy, touches};
 use super::member::Member;
 use super::node_list::{Listed, NodeList};
-use super::slots::{self, ClusterView};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
 use crate::store::redis::address::Address;
@@ -22,9 +18,6 @@ use crate::store::{BoxFuture, Connector};
 
 /// How many nodes are asked at once.
 const ASKED: usize = 6;
-
-/// How long to wait for the other nodes when one has answered.
-const GRACE: Duration = Duration::from_millis(100);
 
 /// How often the map is read when nothing says that it has changed, give or take a tenth.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
@@ -75,7 +68,10 @@ impl ClusterShared {
         let (mut faults, mut views) = (Vec::new(), Vec::new());
         let ids = self.nodes.ids();
         for targets in self.rounds(known) {
-            let mut answered = self.ask_all(&targets, &mut faults).await;
+            let asking = targets.iter().map(|target| self.ask(target));
+            let (mut answered, failed) =
+                gather(asking, self.terms.time_limit, |count| count > 0).await;
+            faults.extend(failed);
             // A node that was removed from the cluster knows no shards.
             answered.retain(|view| !view.shards.is_empty());
             views.append(&mut answered);
@@ -113,29 +109,12 @@ impl ClusterShared {
         rounds.map(<[_]>::to_vec).collect()
     }
 
-    async fn ask_all(&self, targets: &[Target], faults: &mut Vec<Fault>) -> Vec<ClusterView> {
-        let mut asking: FuturesUnordered<_> =
-            targets.iter().map(|target| self.ask(target)).collect();
-        let mut views = Vec::new();
-        let mut end = Instant::now() + self.terms.time_limit;
-        while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
-            match answer {
-                Ok(view) => {
-                    views.push(view);
-                    end = end.min(Instant::now() + GRACE);
-                }
-                Err(fault) => faults.push(fault),
-            }
-        }
-        views
-    }
-
     async fn ask(&self, target: &Target) -> Result<ClusterView, Fault> {
         // Half of the time limit for connecting, so that time is left for the other nodes.
         let limit = self.terms.time_limit / 2;
-        let answers = self.asker.ask(target, &slots::question(), limit).await?;
+        let answers = self.asker.ask(target, &cluster_view::question(), limit).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
-        slots::view(&answers, &asked).map_err(is_no_cluster)
+        cluster_view::view(&answers, &asked).map_err(is_no_cluster)
     }
 
     fn accept(&self, view: ClusterView, is_healthy: bool, is_disputed: bool) -> Map {

@@ -1,23 +1,24 @@
 //! Sentinels: they say which server is the primary, and replace it when it fails.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::sleep;
 
-use super::asker::{Asker, NodeAccess, Target, address_of, worst};
-use super::choose;
-use super::choose::sentinel_outage;
-use super::member::{Member, role};
+use super::asker::{Asker, NodeAccess, Target, address_of, gather, worst};
+use super::cluster_view::field;
+use super::member::{Member, role, sentinel_outage};
 use super::node_list::{NamedPrimary, NodeList, OtherSentinel, SentinelReport};
-use super::slots::field;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Topology;
 use crate::store::redis::address::Address;
+use crate::store::redis::connect::{relay, subscribe};
+use crate::store::redis::dialect::words;
 use crate::store::redis::probe::text;
 use crate::store::redis::{RedisConnector, Terms, decode};
 use crate::store::wire::{Directory, Map, NodeName};
@@ -26,11 +27,14 @@ use crate::store::{BoxFuture, Connector};
 /// How long a sentinel may take to answer. A dead one must not delay the others' answers.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// How long to wait for the others when more than half have answered.
-const GRACE: Duration = Duration::from_millis(100);
-
 /// How often the sentinels are asked, since their events may be missed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Where sentinels announce another primary.
+const CHANNEL: &str = "+switch-master";
+
+/// The pause before subscribing at a sentinel again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks the sentinels of one primary.
 pub(crate) struct SentinelDirectory {
@@ -122,19 +126,9 @@ impl SentinelShared {
         &self,
         targets: &[Target],
     ) -> Result<Vec<(Option<Address>, SentinelReport)>, Fault> {
-        let mut asking: FuturesUnordered<_> =
-            targets.iter().map(|target| self.ask(target)).collect();
-        let (mut answers, mut faults) = (Vec::new(), Vec::new());
-        let mut end = Instant::now() + self.terms.time_limit;
-        while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(fault) => faults.push(fault),
-            }
-            if answers.len() * 2 > targets.len() {
-                end = end.min(Instant::now() + GRACE);
-            }
-        }
+        let asking = targets.iter().map(|target| self.ask(target));
+        let are_most = |count| count * 2 > targets.len();
+        let (answers, faults) = gather(asking, self.terms.time_limit, are_most).await;
         if answers.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(answers) }
     }
 
@@ -177,9 +171,7 @@ impl SentinelShared {
     /// promoted, and an old one until they notice.
     async fn check_role(&self, primary: &Address) -> Result<(), Fault> {
         let target = Target::Node(primary.clone());
-        let mut question = redis::pipe();
-        question.cmd("ROLE");
-        let answers = self.server_asker.ask(&target, &question, LIMIT).await?;
+        let answers = self.server_asker.ask(&target, &[words(["ROLE"])], LIMIT).await?;
         self.server_asker.keep(|address| address == primary);
         match answers.first().and_then(role) {
             Some(role) if role != "master" => {
@@ -194,17 +186,30 @@ impl SentinelShared {
     /// Completes when a sentinel announces another primary.
     async fn switched(&self) {
         loop {
-            let mut listening: FuturesUnordered<_> = self
-                .targets()
-                .into_iter()
-                .map(|target| {
-                    choose::heard(target, &self.sentinels, &self.terms, &self.name, LIMIT)
-                })
-                .collect();
+            let targets = self.targets().into_iter();
+            let mut listening: FuturesUnordered<_> =
+                targets.map(|target| self.heard(target)).collect();
             tokio::select! {
                 Some(()) = listening.next() => return,
                 () = self.others_known.notified() => {}
             }
+        }
+    }
+
+    /// Completes when this sentinel announces another primary.
+    async fn heard(&self, target: Target) {
+        let take = |payload: &str| match payload.split(' ').next() == Some(&self.name) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        loop {
+            if let Ok(client) = target.client(&self.sentinels).await
+                && let Ok(subscription) = subscribe(&client, CHANNEL, &self.terms, LIMIT).await
+                && relay(subscription, LIMIT, take).await.is_break()
+            {
+                return;
+            }
+            sleep(PAUSE).await;
         }
     }
 
@@ -214,12 +219,8 @@ impl SentinelShared {
 }
 
 /// The commands that a sentinel is asked.
-fn question(name: &str) -> Pipeline {
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-    pipeline.cmd("SENTINEL").arg("SENTINELS").arg(name);
-    pipeline
+fn question(name: &str) -> [Cmd; 3] {
+    ["GET-MASTER-ADDR-BY-NAME", "MASTER", "SENTINELS"].map(|what| words(["SENTINEL", what, name]))
 }
 
 /// Reads the answers of the sentinel at the host `asked`.

@@ -8,7 +8,7 @@ use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
 
 use super::super::Terms;
 use super::super::address::Address;
-use super::{ClusterDirectory, NodeAccess, SentinelDirectory, node_list, slots};
+use super::{ClusterDirectory, NodeAccess, SentinelDirectory, cluster_view, node_list};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::wire::{Directory, Map, NodeName, Primary};
 
@@ -232,7 +232,7 @@ fn every_way_in_which_servers_tell_their_slots_is_read() {
         *3\r\n:200\r\n:200\r\n*4\r\n$-1\r\n:7000\r\n$1\r\na\r\n*2\r\n$8\r\nhostname\r\n$1\r\nx\r\n";
     let slots = redis::parse_redis_value(reply.as_bytes()).unwrap();
     let info = b"cluster_state:fail\r\ncluster_current_epoch:12\r\n".to_vec();
-    let view = slots::view(&[slots, redis::Value::BulkString(info)], "asked").unwrap();
+    let view = cluster_view::view(&[slots, redis::Value::BulkString(info)], "asked").unwrap();
     assert_eq!((view.epoch, view.is_healthy, view.covered()), (12, false, 201));
     let own = view.shards.iter().find(|shard| shard.nodes[0].id.is_some()).unwrap();
     assert_eq!(own.slots, [0..=99, 200..=200]);

@@ -1,15 +1,142 @@
-//! Chooses among the views that several nodes have of their cluster.
+//! Reads what a node of a cluster says about all nodes, and chooses among what several say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
-use futures_util::StreamExt;
-use tokio::time::{sleep, timeout};
+use redis::{Cmd, Value};
 
-use super::asker::{NodeAccess, Target};
-use super::slots::{ClusterShard, ClusterView};
-use crate::store::redis::{Terms, connect};
+use crate::domain::error::Fault;
+use crate::store::redis::address::Address;
+use crate::store::redis::decode;
+use crate::store::redis::dialect::words;
+use crate::store::redis::probe::{field as field_of, text};
+
+/// One primary with its replicas, as a node reports them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ClusterShard {
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+    /// The primary first.
+    pub(super) nodes: Vec<ShardNode>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ShardNode {
+    pub(super) address: Address,
+    /// Its id in the cluster; servers before version 4 don't report it.
+    pub(super) id: Option<String>,
+}
+
+/// The cluster as one node sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ClusterView {
+    /// The node's current epoch, which rises with each change of ownership.
+    pub(super) epoch: u64,
+    /// Whether the node says that the cluster works.
+    pub(super) is_healthy: bool,
+    pub(super) shards: Vec<ClusterShard>,
+}
+
+impl ClusterView {
+    /// The ids of all nodes.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.members().filter_map(|member| member.id.as_deref())
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &ShardNode> {
+        self.shards.iter().flat_map(|shard| &shard.nodes)
+    }
+
+    pub(super) fn covered(&self) -> usize {
+        let ranges = self.shards.iter().flat_map(|shard| &shard.slots);
+        ranges.map(|range| usize::from(range.end().saturating_sub(*range.start())) + 1).sum()
+    }
+}
+
+/// The commands that a node is asked.
+pub(super) fn question() -> [Cmd; 2] {
+    [words(["CLUSTER", "SLOTS"]), words(["CLUSTER", "INFO"])]
+}
+
+/// Reads the answers of the node at the host `asked`.
+pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault> {
+    let ranges = match answers.first() {
+        Some(Value::Array(ranges)) => ranges.as_slice(),
+        Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
+        _ => &[],
+    };
+    let mut shards: BTreeMap<ShardNode, ClusterShard> = BTreeMap::new();
+    for range in ranges.iter().filter_map(|range| read_range(range, asked)) {
+        let (slots, nodes) = range;
+        let Some(primary) = nodes.first().cloned() else { continue };
+        let shard = shards.entry(primary).or_default();
+        shard.slots.push(slots);
+        shard.nodes = nodes;
+    }
+    // If the user may not ask for it, the epoch is 0, and the last answer is used.
+    let info = answers.get(1).and_then(text).unwrap_or_default();
+    let epoch = field_of(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = epoch.unwrap_or(0);
+    let is_healthy = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
+    Ok(ClusterView { epoch, is_healthy, shards: shards.into_values().collect() })
+}
+
+/// `[first, last, primary, replica, …]`, each node as `[host, port, id, …]`.
+fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<ShardNode>)> {
+    let Value::Array(items) = range else { return None };
+    let [first, last, nodes @ ..] = items.as_slice() else { return None };
+    let member = |node: &Value| {
+        let Value::Array(items) = node else { return None };
+        let host = items.first().and_then(text).unwrap_or_default();
+        let port = items.get(1).and_then(number)?;
+        let id = items.get(2).and_then(text).filter(|id| !id.is_empty());
+        Some(ShardNode { address: Address::new(host, port).seen_from(asked), id })
+    };
+    // A range without a primary belongs to no node.
+    let primary = nodes.first().and_then(member)?;
+    let replicas = nodes.iter().skip(1).filter_map(member);
+    let nodes = std::iter::once(primary).chain(replicas).collect();
+    Some((number(first)?..=number(last)?, nodes))
+}
+
+fn number(value: &Value) -> Option<u16> {
+    match value {
+        Value::Int(number) => u16::try_from(*number).ok(),
+        _ => text(value)?.parse().ok(),
+    }
+}
+
+/// A field of a list of pairs or a map, depending on the version of the protocol.
+pub(super) fn field(fields: &Value, name: &str) -> Option<String> {
+    let is_name = |key: &Value| text(key).as_deref() == Some(name);
+    match fields {
+        Value::Array(items) => items
+            .chunks(2)
+            .find_map(|pair| pair.first().zip(pair.get(1)).filter(|(key, _)| is_name(key)))
+            .and_then(|(_, value)| text(value)),
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).and_then(|(_, v)| text(v)),
+        _ => None,
+    }
+}
+
+/// Odd, so that no two slots get the same number.
+const SCATTER: u16 = 40_503;
+
+/// Without it, slot 0 would be the first in the order, and slot 0 is often the first to be moved.
+const START: u16 = 32_768;
+
+/// The slot of a node's channel: the first of its slots in an order that is the same everywhere, and
+/// in which neighbours are far apart.
+///
+/// A message to a channel whose slot moves may be lost, so the slot should seldom change. The lowest
+/// slot would not do: it changes whenever the node gets a lower one, and when nodes give slots away, the
+/// lowest ones go first.
+pub(super) fn channel_slot(slots: &[RangeInclusive<u16>]) -> Option<u16> {
+    slots
+        .iter()
+        .cloned()
+        .flatten()
+        .min_by_key(|slot| slot.wrapping_mul(SCATTER).wrapping_add(START))
+}
 
 /// The view to use. `known` are the ids of the nodes in the last view.
 ///
@@ -100,115 +227,36 @@ fn clusters(views: &[ClusterView]) -> Vec<Cluster> {
     clusters
 }
 
-/// The difference between two clocks that is worth a warning, since leases end by these clocks.
-const SKEW: Duration = Duration::from_millis(100);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// How long a fail-over takes in a cluster with this `cluster-node-timeout`, as measured, including
-/// elections that don't succeed at once.
-pub(super) fn cluster_outage(node_timeout: Duration) -> Duration {
-    node_timeout * 17 / 10 + Duration::from_secs(1)
-}
-
-/// The same with sentinels, which have to agree first, and to announce the new primary afterwards.
-pub(super) fn sentinel_outage(down_after: Duration) -> Duration {
-    down_after + Duration::from_secs(2)
-}
-
-/// Warns of a lease that is shorter than a fail-over, in which it can't be renewed.
-pub(super) fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
-    let least = outage * 3 / 2;
-    (ttl < least).then(|| {
-        format!(
-            "a ttl of {ttl:.1?} is shorter than a fail-over may take ({outage:.1?}), so locks are \
-             lost in one although nothing else is: make it {least:.1?} or more, or have the nodes \
-             notice failures sooner"
-        )
-    })
-}
-
-/// Warns when the clocks of two nodes differ. `own` and `other` are their offsets from ours;
-/// `doubt` is how long the answers took.
-pub(super) fn skew(own: i128, other: i128, doubt: Duration, named: &str) -> Option<String> {
-    let apart = Duration::from_millis(u64::try_from((own - other).abs()).unwrap_or(u64::MAX));
-    (apart > SKEW + doubt).then(|| {
-        format!(
-            "its clock is {apart:.1?} apart from that of {named}: after a fail-over between the two \
-             leases end that much sooner or later, so keep the clocks together"
-        )
-    })
-}
-
-/// Warns when there are fewer replicas than an acquisition has to reach.
-pub(in crate::store::redis) fn few_replicas(linked: u32, wanted: u32) -> Option<String> {
-    (linked < wanted).then(|| {
-        format!(
-            "this server has {linked} replicas and {wanted} must have each lock, so none can be \
-             acquired"
-        )
-    })
-}
-
-const CHANNEL: &str = "+switch-master";
-
-/// The pause before subscribing at a sentinel again.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
-/// ever.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Completes when this sentinel announces another primary of this name.
-pub(super) async fn heard(
-    target: Target,
-    access: &NodeAccess,
-    terms: &Terms,
-    name: &str,
-    limit: Duration,
-) {
-    loop {
-        if let Some(()) = listen(&target, access, terms, name, limit).await {
-            return;
+    #[test]
+    fn it_stays_when_other_slots_come_and_go() {
+        let own = [5_461..=10_922];
+        let slot = channel_slot(&own).unwrap();
+        let parts = |moved: u16| [5_461..=moved - 1, moved + 1..=10_922];
+        for moved in (5_462..10_922).filter(|moved| *moved != slot) {
+            assert_eq!(channel_slot(&parts(moved)), Some(slot), "{moved} has gone");
         }
-        sleep(PAUSE).await;
+        let changes =
+            (0..5_461).filter(|come| channel_slot(&[*come..=*come, 5_461..=10_922]) != Some(slot));
+        assert!(changes.count() <= 2, "few come before all others");
+        assert_eq!(channel_slot(&[6_000..=10_922]), Some(slot), "the lowest have gone");
     }
-}
 
-/// Waits for that announcement; `None` when the connection ends before.
-async fn listen(
-    target: &Target,
-    access: &NodeAccess,
-    terms: &Terms,
-    name: &str,
-    limit: Duration,
-) -> Option<()> {
-    let subscribing = async {
-        let client = target.client(access).await?;
-        let mut subscription = connect::subscriber(&client, terms.tls.as_ref()).await?;
-        subscription.subscribe(CHANNEL).await?;
-        Ok::<_, redis::RedisError>(subscription)
-    };
-    let subscription = timeout(limit, subscribing).await.ok()?.ok()?;
-    let (mut sink, mut messages) = subscription.split();
-    loop {
-        tokio::select! {
-            message = messages.next() => {
-                let payload = message?.get_payload::<String>().unwrap_or_default();
-                if payload.split(' ').next() == Some(name) {
-                    return Some(());
-                }
-            }
-            () = sleep(PING_INTERVAL) => {
-                timeout(limit, sink.ping::<redis::Value>()).await.ok()?.ok()?;
-            }
-        }
+    #[test]
+    fn it_is_one_of_the_slots_and_none_without_any() {
+        assert_eq!(channel_slot(&[]), None);
+        assert_eq!(channel_slot(&[7..=7]), Some(7));
+        let slot = channel_slot(&[10..=19, 30..=39]).unwrap();
+        assert!((10..=19).contains(&slot) || (30..=39).contains(&slot), "{slot}");
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::slots::ShardNode;
+mod choice_tests {
     use super::*;
-    use crate::store::redis::address::Address;
 
     fn view(epoch: u64, ids: &[&str]) -> ClusterView {
         let shard = |id: &&str| {
@@ -293,36 +341,5 @@ mod tests {
         other.shards[0].nodes.push(replica);
         let views = [split(2), other];
         assert!(!is_disputed(&views, &views[0]));
-    }
-}
-
-#[cfg(test)]
-mod warnings_tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_that_ends_in_a_fail_over_is_warned_of_with_the_figure() {
-        let outage = cluster_outage(Duration::from_secs(15));
-        assert_eq!(outage, Duration::from_millis(26_500));
-        let said = short_lease(Duration::from_secs(30), outage).unwrap();
-        assert!(said.contains("26.5s") && said.contains("39.8s"), "{said}");
-        assert_eq!(short_lease(Duration::from_secs(40), outage), None);
-        let outage = sentinel_outage(Duration::from_millis(500));
-        assert!(short_lease(Duration::from_secs(3), outage).is_some());
-        assert_eq!(short_lease(Duration::from_secs(4), outage), None);
-    }
-
-    #[test]
-    fn f11_clocks_that_are_apart_are_warned_of_beyond_what_the_answers_took() {
-        let doubt = Duration::from_millis(20);
-        assert_eq!(skew(1_000, 1_120, doubt, "b"), None);
-        let said = skew(-20_000, 121, doubt, "b").unwrap();
-        assert!(said.contains("20.1s") && said.contains('b'), "{said}");
-    }
-
-    #[test]
-    fn f14_too_few_replicas_are_warned_of() {
-        assert_eq!(few_replicas(2, 2), None);
-        assert!(few_replicas(1, 2).unwrap().contains("has 1 replicas and 2"));
     }
 }
