@@ -95,7 +95,7 @@ impl Held {
 
     pub(super) fn renew_soon(&mut self, now: Moment) {
         if self.hold.demand.terms.renew && self.lease.renew_at != Moment::NEVER {
-            self.lease.renew_at = self.lease.renew_at.min(now);
+            self.lease.renew_at = now;
         }
     }
 
@@ -327,8 +327,13 @@ impl<W> Machine<W> {
                     open.sent = env.now;
                 }
                 let end = held.lease.extend(&open);
+                let wanted_at = held.lease.renew_at;
                 if held.hold.renewed(env.now, end) {
                     held.schedule(env);
+                    if open.sent < wanted_at && wanted_at <= env.now {
+                        // A server that came back since may not have heard of it.
+                        held.renew_soon(env.now);
+                    }
                 }
             }
             About::Downgrade => held.hold.downgraded(),

@@ -226,6 +226,20 @@ fn a_new_connection_renews_at_once() {
 }
 
 #[test]
+fn a_connection_that_is_made_while_a_renewal_is_open_has_it_renewed_once_more() {
+    let (mut bench, _hold, renew) = renewing();
+    bench.tick(1);
+    bench.step(Machine::connected);
+    assert!(bench.is_silent(), "one renewal at a time");
+    bench.tick(1);
+    bench.answer(&renew, done());
+    let again = bench.asked();
+    assert!(matches!(again.command.verb, Verb::Renew { .. }), "{again:?}");
+    bench.answer(&again, done());
+    assert!(bench.is_silent(), "and no more");
+}
+
+#[test]
 fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
     let (mut bench, hold, renew) = renewing();
     let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
