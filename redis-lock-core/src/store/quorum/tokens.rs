@@ -93,9 +93,11 @@ impl Tokens {
     /// Whether less is left of its lease than a clock that runs as ours could have left.
     pub(super) fn has_run_fast(&self, token: &str, left: Duration, now: Moment) -> bool {
         let lease = self.all.get(token).and_then(|it| it.lease);
+        // Some servers tell whole seconds only.
+        let rounded = if left.subsec_nanos() == 0 { Duration::from_secs(1) } else { ROUNDED };
         lease.is_some_and(|(asked, ttl)| {
             let passed = now.since(asked);
-            ttl > left.saturating_add(passed).saturating_add(passed / 100).saturating_add(ROUNDED)
+            ttl > left.saturating_add(passed).saturating_add(passed / 100).saturating_add(rounded)
         })
     }
 

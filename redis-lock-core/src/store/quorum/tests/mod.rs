@@ -3,8 +3,10 @@
 mod fake;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::fake::{BEGIN, Doing, FakeQuorum, TTL};
+use super::tokens::Tokens;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
@@ -132,6 +134,20 @@ fn a_node_whose_leases_end_too_soon_does_not_vote() {
     assert_eq!(runs(9, None), (None, true, None));
     assert_eq!(runs(200, None), (Some(Vote::Clock), false, None));
     assert_eq!(runs(200, Some(PlantedFault::FastVote)), (None, true, None));
+}
+
+#[test]
+fn a_node_that_tells_whole_seconds_only_does_not_count_as_fast() {
+    let (mut tokens, token, secs) = (Tokens::default(), "t".into(), Duration::from_secs);
+    let names = Names::new("", "k");
+    tokens.asked(&token, (&names, Kind::Mutex), Moment::NEVER, Moment::START);
+    tokens.leased(&token, Moment::START, secs(30));
+    let has_run_fast =
+        |left, passed| tokens.has_run_fast(&token, left, Moment::START.after(passed));
+    let half = Duration::from_millis(500);
+    assert!(!has_run_fast(secs(29), half), "29.5 s are left, of which it tells 29");
+    assert!(has_run_fast(secs(28), half));
+    assert!(has_run_fast(secs(29) + Duration::from_millis(1), half), "this one tells more");
 }
 
 #[test]
