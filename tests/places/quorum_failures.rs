@@ -235,6 +235,46 @@ fn who_waits_is_told_of_the_release() {
     nodes.assert_clean();
 }
 
+/// The longest time from a release to the next holder, of ten.
+fn longest_hand_over(nodes: &Nodes) -> Duration {
+    let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
+    let is_queued = || nodes.servers[1].exists("lock:{lock:k}:~q");
+    let hand_over = |_| {
+        let guard = take(one.mutex("k"));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| (take(other.mutex("k")), Instant::now()));
+            eventually(PATIENCE, "it has queued", is_queued);
+            let released = Instant::now();
+            guard.blocking_release().unwrap();
+            let (next, since) = waiting.join().unwrap();
+            next.blocking_release().unwrap();
+            since - released
+        })
+    };
+    (0..10).map(hand_over).max().unwrap()
+}
+
+#[test]
+fn the_next_holder_has_it_within_a_second_although_a_node_is_down() {
+    let nodes = Nodes::start(3);
+    nodes.servers[0].kill9();
+    let longest = longest_hand_over(&nodes);
+    println!("the longest of ten took {longest:?}");
+    assert!(longest < ms(1_000), "{longest:?}");
+}
+
+#[test]
+fn the_next_holder_has_it_within_a_second_although_a_node_is_slow() {
+    let nodes = Nodes::start(3);
+    nodes.proxies[0].delay_up(ms(300));
+    nodes.proxies[0].delay_down(ms(300));
+    let longest = longest_hand_over(&nodes);
+    println!("the longest of ten took {longest:?}");
+    assert!(longest < ms(1_000), "{longest:?}");
+    nodes.proxies[0].pass();
+    nodes.assert_clean();
+}
+
 #[test]
 fn readers_writers_and_several_keys_work_on_a_quorum() {
     let nodes = Nodes::start(3);
