@@ -186,6 +186,46 @@ fn what_a_quorum_does_not_offer_is_refused() {
 }
 
 #[test]
+fn l19_services_that_were_given_different_nodes_are_told() {
+    let nodes = Nodes::start(5);
+    let of = |wanted: [usize; 3]| {
+        let urls = wanted.map(|at| nodes.proxies[at].url());
+        Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000)).open().unwrap()
+    };
+    let is_told = |locks: &Locks| match locks.mutex("job").blocking_acquire().map(drop) {
+        Err(error @ LockError::InvalidConfig { .. }) => error.to_string().contains("other servers"),
+        _ => false,
+    };
+    let first = of([0, 1, 2]);
+    let held = take(first.mutex("held"));
+    for wanted in [[2, 3, 4], [1, 2, 3]] {
+        assert!(is_told(&of(wanted)), "{wanted:?}");
+    }
+    assert!(!is_told(&first), "it was there before");
+
+    // While a node can't be reached, its server is not known.
+    nodes.proxies[4].refuse();
+    let late = of([2, 3, 4]);
+    take(late.mutex("other")).blocking_release().unwrap();
+    nodes.proxies[4].pass();
+    eventually(PATIENCE, "it is told when all can be reached", || is_told(&late));
+    drop(late);
+
+    let urls: Vec<_> = nodes.servers.iter().take(3).map(Server::url).collect();
+    let direct = Locks::builder().quorum(urls).rejoin(Duration::ZERO).open().unwrap();
+    let error = direct.mutex("held").no_wait().blocking_acquire().map(drop).unwrap_err();
+    assert!(error.is_busy(), "the same servers by other addresses: {error}");
+    nodes.servers[0].kill9();
+    nodes.servers[0].restart();
+    take(of([0, 1, 2]).mutex("fresh")).blocking_release().unwrap();
+    held.blocking_release().unwrap();
+
+    drop((first, direct));
+    eventually(PATIENCE, "the nodes are free for others", || !is_told(&of([2, 3, 4])));
+    nodes.assert_clean();
+}
+
+#[test]
 fn a_quorum_fits_into_one_url() {
     let nodes = Nodes::start(3);
     let hosts: Vec<_> =

@@ -179,7 +179,8 @@ impl Servers {
 /// The nodes of a quorum, each with a connection of its own.
 fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumConnector {
     let name = |node: &redis::Client| node.get_connection_info().addr().to_string().into();
-    let roster = Roster::new(nodes.iter().map(name).collect(), rejoin);
+    let names = nodes.iter().map(name).collect();
+    let roster = Roster::new(names, rejoin, terms.beside_locks("fleet"));
     let each = nodes.iter().zip(roster.seats_of()).map(|(node, seat)| {
         Arc::new(RedisConnector::of_quorum(node.clone(), seat, terms)) as Arc<dyn Connector>
     });

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// `std::time::Instant` stands still while a Linux host is suspended, so a guard would believe in a
 /// lease that the server has long ended. `CLOCK_BOOTTIME`, which `env` reads, goes on counting.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Moment(u64);
 
 impl Moment {

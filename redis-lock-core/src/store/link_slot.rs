@@ -76,7 +76,7 @@ impl<T> SlotWatch<T> {
     }
 
     /// Ready when something was left in the slot.
-    pub(crate) fn poll_news(&self, context: &Context<'_>) -> Poll<()> {
+    fn poll_news(&self, context: &Context<'_>) -> Poll<()> {
         self.news.poll_woken(context)
     }
 }

@@ -137,7 +137,6 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     /// An acquisition with no other options.
-    #[cfg(test)]
     pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
         Self {
             token,

@@ -211,7 +211,6 @@ impl Ballot {
                 Answer::Renewed { longer: one, waited_for: first },
                 Answer::Renewed { longer: other, waited_for: second },
             ) => Answer::Renewed { longer: one.max(*other), waited_for: first || *second },
-            (Answer::Seen(one), Answer::Seen(_)) => Answer::Seen(one),
             (Answer::Gone { .. }, Answer::Done) => Answer::Done,
             (one, _) => one,
         };
@@ -308,16 +307,14 @@ fn is_final(class: FaultClass) -> bool {
 
 /// Whom to wait for: the one who has the most nodes.
 fn blocker(blockers: &[&Blocker]) -> Blocker {
-    let mut counts: BTreeMap<Option<&str>, (usize, Option<Duration>)> = BTreeMap::new();
-    for blocker in blockers {
-        let ttl = blocker.ttl.unwrap_or(Duration::MAX);
-        let entry = counts.entry(blocker.value.as_deref()).or_default();
-        *entry = (entry.0 + 1, entry.1.max(Some(ttl)));
-    }
-    let most = counts.into_iter().max_by_key(|(_, (count, _))| *count);
-    let (value, ttl) = most.map_or((None, None), |(value, (_, ttl))| (value, ttl));
+    let count = |one: &Blocker| blockers.iter().filter(|it| it.value == one.value).count();
+    let Some(most) = blockers.iter().max_by_key(|it| count(it)) else {
+        return Blocker::unknown();
+    };
+    let same = blockers.iter().filter(|it| it.value == most.value);
+    let ttl = same.map(|it| it.ttl.unwrap_or(Duration::MAX)).max();
     Blocker {
-        value: value.map(Into::into),
+        value: most.value.clone(),
         ttl: ttl.filter(|ttl| *ttl != Duration::MAX),
         queued: blockers.iter().any(|it| it.queued),
         repaired: blockers.iter().any(|it| it.repaired),

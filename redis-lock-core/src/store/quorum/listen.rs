@@ -70,7 +70,6 @@ async fn tell_returned(roster: &Roster, hints: &Hints) {
 struct GrantsSeen {
     nodes: Vec<u64>,
     waited_for: bool,
-    is_told: bool,
     due: Instant,
 }
 
@@ -83,7 +82,7 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
         let received = tokio::select! {
             event = events.recv() => event,
             () = sleep_until(due) => {
-                tell_due(&mut grants, hints);
+                tell_due(&mut grants, majority(nodes), hints);
                 continue;
             }
         };
@@ -93,15 +92,14 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
                 let granted = grants.entry(token.clone()).or_insert_with(|| GrantsSeen {
                     nodes: Vec::new(),
                     waited_for: false,
-                    is_told: false,
                     due: Instant::now() + OTHERS,
                 });
                 granted.waited_for |= waited_for;
-                if !granted.nodes.contains(&node) {
-                    granted.nodes.push(node);
+                if granted.nodes.contains(&node) {
+                    continue;
                 }
-                if granted.nodes.len() >= majority(nodes) && !granted.is_told {
-                    granted.is_told = true;
+                granted.nodes.push(node);
+                if granted.nodes.len() == majority(nodes) {
                     hints.send(Event::Granted { token, waited_for: granted.waited_for });
                 }
             }
@@ -125,11 +123,11 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
 }
 
 /// Tells of what fewer nodes have granted in time: the waiter asks them all, and gives it back.
-fn tell_due(grants: &mut HashMap<String, GrantsSeen>, hints: &Hints) {
+fn tell_due(grants: &mut HashMap<String, GrantsSeen>, enough: usize, hints: &Hints) {
     let now = Instant::now();
     grants.retain(|token, granted| {
         let is_due = granted.due <= now;
-        if is_due && !granted.is_told {
+        if is_due && granted.nodes.len() < enough {
             let waited_for = granted.waited_for;
             hints.send(Event::Granted { token: token.clone(), waited_for });
         }

@@ -14,24 +14,26 @@ mod wire;
 
 pub(crate) use seat::{Roster, Seat};
 
-use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 
 use self::ballot::majority;
 use self::node::{Node, keep_linked};
 use self::wire::QuorumWire;
 use super::link_slot::SlotWatch;
-use super::{BoxFuture, Connected, Connector, Hints, Readiness, Watcher};
+use super::{BoxFuture, Connected, Connector, Hints, Readiness, Watcher, Wire};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
 /// How long the first connection waits for the other nodes when there is a majority.
 const OTHERS: Duration = Duration::from_millis(500);
+
+/// How often the first connection looks what has become of its nodes.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Knows all nodes of a quorum.
 #[derive(Clone)]
@@ -63,34 +65,37 @@ impl QuorumConnector {
         QuorumWire::new(nodes.collect(), Arc::clone(&self.roster), self.time_limit)
     }
 
-    /// Connects to as many nodes as can be reached, at least a majority.
+    /// Connects to as many nodes as can be reached, at least a majority, and hears whether other clients
+    /// lock on a quorum of other nodes.
     async fn connected(self) -> Result<Connected, Fault> {
         let mut wire = self.wire();
         let slots: Arc<[_]> = wire.nodes.iter().map(|node| Arc::clone(node.slot())).collect();
-        let watch: Vec<_> = slots.iter().cloned().map(SlotWatch::new).collect();
         let needed = majority(wire.nodes.len());
-        let end = Instant::now() + self.time_limit;
+        let begin = Instant::now();
+        // Who waits for this connection gives it up at the limit.
+        let (end, others) = (begin + self.time_limit, OTHERS.min(self.time_limit / 4));
         let mut enough_since = None;
         loop {
-            wire.take_links(Moment::now());
-            let linked = wire.nodes.iter().filter(|node| node.is_linked()).count();
-            let settled = |node: &Node| node.is_linked() || node.trouble().is_some();
-            let all_settled = wire.nodes.iter().all(settled);
+            // What becomes of one node is its own concern.
+            let _ = wire.fill();
+            wire.write_cards(Moment::now());
             if let Some(fault) = wire.misuse() {
                 return Err(fault);
             }
-            if linked >= needed {
+            if wire.nodes.iter().filter(|node| node.is_linked()).count() >= needed {
                 enough_since.get_or_insert_with(Instant::now);
             }
-            // Who waits for this connection gives it up at the same limit.
-            let others = OTHERS.min(self.time_limit / 4);
-            let until = enough_since.map_or(end, |since: Instant| end.min(since + others));
-            if all_settled || Instant::now() >= until {
+            let until = match enough_since {
+                None => end,
+                Some(_) if wire.sees_another_card() => begin + self.time_limit * 3 / 4,
+                Some(since) => end.min(since + others),
+            };
+            let settled = |node: &Node| node.is_linked() || node.trouble().is_some();
+            let is_done = wire.nodes.iter().all(settled) && wire.has_compared();
+            if is_done || Instant::now() >= until {
                 break;
             }
-            let news = poll_fn(|context| poll_news(&watch, context));
-            // Without news the time is up.
-            let _ = timeout(until.saturating_duration_since(Instant::now()), news).await;
+            sleep(PAUSE).await;
         }
         if wire.nodes.iter().filter(|node| node.is_linked()).count() < needed {
             return Err(wire.no_answer());
@@ -115,7 +120,7 @@ impl Connector for QuorumConnector {
 
 /// Watches the connections to all nodes.
 struct QuorumWatch {
-    nodes: Vec<SlotWatch<Box<dyn super::Wire>>>,
+    nodes: Vec<SlotWatch<Box<dyn Wire>>>,
 }
 
 impl Readiness for QuorumWatch {
@@ -124,10 +129,4 @@ impl Readiness for QuorumWatch {
         let polled = self.nodes.iter().map(|node| node.poll_ready(context, sending));
         polled.fold(Poll::Pending, |all, node| if all.is_pending() { node } else { all })
     }
-}
-
-/// Ready when a connection was made, or could not be.
-fn poll_news(watch: &[SlotWatch<Box<dyn super::Wire>>], context: &Context<'_>) -> Poll<()> {
-    let polled = watch.iter().map(|node| node.poll_news(context));
-    polled.fold(Poll::Pending, |all, node| if all.is_pending() { node } else { all })
 }

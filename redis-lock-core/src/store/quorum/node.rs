@@ -41,7 +41,7 @@ pub(super) struct Ask {
     pub(super) token: Option<Arc<str>>,
     pub(super) does: Does,
     ttl: Duration,
-    sent: Moment,
+    pub(super) sent: Moment,
 }
 
 /// Something that a node was asked, and its answer.
@@ -56,6 +56,8 @@ pub(super) enum Does {
     Releases,
     /// It asks how much is left of the token's lease.
     Looks,
+    /// It writes of which servers the quorum consists.
+    Cards,
     Neither,
 }
 
@@ -190,6 +192,11 @@ impl Node {
         true
     }
 
+    pub(super) fn ask_card(&mut self, command: Command, now: Moment) {
+        let ask = Ask { does: Does::Cards, ..Ask::of(None, &command, now) };
+        self.send(ask, command, now);
+    }
+
     fn send(&mut self, ask: Ask, command: Command, now: Moment) {
         let Some(wire) = &mut self.wire else { return };
         let seq = self.next_seq;
@@ -239,7 +246,7 @@ impl Node {
                     Does::Sets => is_wanted && !ask.ballot.is_some_and(has_failed),
                     // Sent once more, it would come after what the token was asked for again.
                     Does::Releases => !is_wanted,
-                    Does::Raises | Does::Looks | Does::Neither => true,
+                    Does::Raises | Does::Looks | Does::Cards | Does::Neither => true,
                 }
             };
             let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::Names;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::domain::too_few::Vote;
 
@@ -19,6 +20,8 @@ pub(crate) struct Roster {
     /// How long a node must have run before it votes; zero for at once.
     rejoin: Duration,
     seats: Mutex<Vec<SeatState>>,
+    /// Where stands on each node of which servers the quorum consists.
+    card: Names,
     /// A node can be asked again.
     pub(super) returned: Notify,
 }
@@ -44,7 +47,7 @@ pub(crate) struct Seat {
 }
 
 impl Roster {
-    pub(crate) fn new(names: Vec<Arc<str>>, rejoin: Duration) -> Arc<Self> {
+    pub(crate) fn new(names: Vec<Arc<str>>, rejoin: Duration, card: Names) -> Arc<Self> {
         let seat = |name| SeatState {
             name,
             run: None,
@@ -54,7 +57,7 @@ impl Roster {
             steady: Moment::START,
         };
         let seats = names.into_iter().map(seat).collect();
-        Arc::new(Self { rejoin, seats: Mutex::new(seats), returned: Notify::new() })
+        Arc::new(Self { rejoin, seats: Mutex::new(seats), card, returned: Notify::new() })
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
@@ -64,6 +67,18 @@ impl Roster {
     pub(crate) fn seats_of(self: &Arc<Self>) -> Vec<Seat> {
         let seat = |at| Seat { roster: Arc::clone(self), at };
         (0..self.seats().len()).map(seat).collect()
+    }
+
+    pub(super) fn card(&self) -> &Names {
+        &self.card
+    }
+
+    /// The servers that the nodes are, once all are known.
+    pub(super) fn servers(&self) -> Option<Arc<str>> {
+        let seats = self.seats();
+        let mut runs = seats.iter().map(|seat| seat.run.as_deref()).collect::<Option<Vec<_>>>()?;
+        runs.sort_unstable();
+        Some(runs.join(" ").into())
     }
 
     /// Adds all nodes to a description.

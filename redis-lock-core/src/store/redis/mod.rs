@@ -58,7 +58,7 @@ use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Tls
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::names::{beside_locks, tag_of};
+use crate::domain::names::{Names, beside_locks, tag_of};
 use crate::domain::status::Scripting;
 use conversation::Conversation;
 use dialect::words;
@@ -144,6 +144,11 @@ impl Terms {
         let Self { namespace, manager, .. } = self;
         let colon = if namespace.is_empty() { "" } else { ":" };
         format!("{namespace}{colon}{tag}~m:{manager}").into()
+    }
+
+    /// The names of something that belongs to no lock of the namespace.
+    pub(crate) fn beside_locks(&self, what: &str) -> Names {
+        Names::new(&self.namespace, beside_locks(&self.namespace, "", what))
     }
 
     /// A key that belongs to this manager and to no lock.

@@ -303,6 +303,9 @@ impl FakeQuorum {
             world.step()?;
             if step % 100 == 0 {
                 world.trouble();
+                if let Some(fault) = world.clients.iter().find_map(|client| client.wire.misuse()) {
+                    return Err(fault.what);
+                }
                 let clients = &mut world.clients;
                 let mut seats = clients.iter().flat_map(|client| &client.seats);
                 if seats.any(|seat| seat.bar(Moment::now()) == Some(Vote::Clock)) {
@@ -316,7 +319,8 @@ impl FakeQuorum {
 
 impl FakeClient {
     fn new(nodes: usize) -> Self {
-        let roster = Roster::new((0..nodes).map(|at| format!("n{at}").into()).collect(), REJOIN);
+        let names = (0..nodes).map(|at| format!("n{at}").into()).collect();
+        let roster = Roster::new(names, REJOIN, Names::new("", "fleet"));
         let seats = roster.seats_of();
         let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
         let slots = made.iter().map(|(node, ..)| Arc::clone(node.slot())).collect();

@@ -4,6 +4,7 @@
 //! does not come in time counts as none, so a slow node delays nothing. What is left of questions that
 //! have failed is undone here, behind the back of whoever asked.
 
+mod card;
 mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::card::Cards;
 use super::ballot::{Ballot, Matter, Said, majority};
 use super::node::Node;
 use super::seat::Roster;
@@ -31,6 +33,7 @@ pub(super) struct QuorumWire {
     /// When questions without an outcome are decided by what was answered until then.
     deadlines: BTreeSet<(Moment, u64)>,
     decided: VecDeque<Pulled>,
+    cards: Cards,
     /// How long a node may be silent.
     time_limit: Duration,
 }
@@ -58,6 +61,7 @@ impl QuorumWire {
             questions: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             decided: VecDeque::new(),
+            cards: Cards::default(),
             time_limit,
         }
     }
@@ -74,7 +78,8 @@ impl QuorumWire {
     /// Why nothing can be asked of this quorum at all.
     pub(super) fn misuse(&self) -> Option<Fault> {
         let is_misuse = |fault: &&Fault| fault.class == FaultClass::Unsupported;
-        self.nodes.iter().filter_map(Node::trouble).find(is_misuse).cloned()
+        let of_a_node = self.nodes.iter().filter_map(Node::trouble).find(is_misuse).cloned();
+        of_a_node.or_else(|| self.strangers())
     }
 
     /// Why there is no majority, where too few nodes can be reached.
@@ -189,10 +194,13 @@ impl Wire for QuorumWire {
             Verb::Scan { cursor } => Some(*cursor),
             _ => None,
         };
+        self.write_cards(now);
+        let misuse = self.misuse().filter(|_| Matter::of(&command.verb) == Matter::Grant);
         self.open(seq, command, now);
-        match cursor {
-            Some(cursor) => self.scan(seq, cursor, now),
-            None => {
+        match (cursor, misuse) {
+            (_, Some(fault)) => self.give(seq, Err(fault)),
+            (Some(cursor), _) => self.scan(seq, cursor, now),
+            (None, _) => {
                 self.ask_all(seq, now);
                 self.decide(seq, now);
             }

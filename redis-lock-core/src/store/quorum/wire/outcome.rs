@@ -15,6 +15,9 @@ use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 impl QuorumWire {
     /// A node has answered, or will not.
     pub(super) fn hear(&mut self, at: usize, ask: Ask, answer: Result<Answer, Fault>, now: Moment) {
+        if ask.does == Does::Cards {
+            self.carded(at, &ask, &answer);
+        }
         let Some(seq) = ask.ballot else { return };
         let node = self.nodes.get(at);
         let bar = node.and_then(|node| node.seat.bar(now));
@@ -28,7 +31,7 @@ impl QuorumWire {
         }
         let is_renewal = matches!(question.command.verb, Verb::Renew { .. });
         let fence = question.ballot.fence();
-        let mut said = match (answer, bar) {
+        let said = match (answer, bar) {
             (Ok(Answer::Done), _) if ask.does == Does::Raises => {
                 Said::Answer(Answer::Held { fence })
             }
@@ -43,9 +46,9 @@ impl QuorumWire {
         match question.outcome {
             None => {
                 if planted!(RepairCounts) && is_renewal && is_absent(&said) {
-                    said = Said::Answer(Answer::Renewed { longer: None, waited_for: false });
-                    let command = question.command.clone();
-                    question.ballot.hear(at, said);
+                    let (longer, command) = (None, question.command.clone());
+                    let renewed = Answer::Renewed { longer, waited_for: false };
+                    question.ballot.hear(at, Said::Answer(renewed));
                     self.repair(&command, at, now);
                     return self.decide(seq, now);
                 }
@@ -157,16 +160,7 @@ impl QuorumWire {
     /// confirmed a renewal.
     fn repair(&mut self, renewal: &Command, at: usize, now: Moment) {
         let Verb::Renew { token, ttl } = &renewal.verb else { return };
-        let terms = Acquire {
-            token: Arc::clone(token),
-            ttl: *ttl,
-            queue: None,
-            fair: false,
-            fences: 0,
-            once: false,
-            repair_orphan: None,
-            ask: None,
-        };
+        let terms = Acquire { fair: false, ..Acquire::of(Arc::clone(token), *ttl) };
         // A node that never knew it, or has forgotten it since, has not heard what became of a writer.
         let kind = self.nodes.iter().find_map(|node| node.tokens.other_kind(token, renewal.kind));
         if let Some(node) = self.nodes.get_mut(at)
