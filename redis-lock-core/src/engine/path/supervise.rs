@@ -60,9 +60,9 @@ impl Attempts {
         Job::Connect(self.count)
     }
 
-    /// Returns whether this is the one that is under way, which ends then.
-    fn end(&mut self, number: u64) -> bool {
-        self.present.take_if(|(present, _)| *present == number).is_some()
+    /// Returns when this one began, if it is the one that is under way, which ends then.
+    fn end(&mut self, number: u64) -> Option<Moment> {
+        self.present.take_if(|(present, _)| *present == number).map(|(_, began)| began)
     }
 
     pub(super) fn give_up(&mut self) {
@@ -206,13 +206,12 @@ impl Traffic {
         now: Moment,
         results: &mut Results,
     ) {
-        if !self.attempts.end(number) {
-            return;
-        }
+        let Some(began) = self.attempts.end(number) else { return };
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
-            && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since)
+            && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since.min(began))
         {
-            // Something has arrived on the first one meanwhile, or no answer is due on it.
+            // Something has arrived on the first one meanwhile, or no answer is due on it. What is oldest
+            // now may have been asked after that, and its answer be on its way.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {
@@ -244,7 +243,7 @@ impl Traffic {
 
     /// A connection could not be made.
     pub(crate) fn failed(&mut self, number: u64, fault: Fault, now: Moment, results: &mut Results) {
-        if !self.attempts.end(number) {
+        if self.attempts.end(number).is_none() {
             return;
         }
         if let ConnectionState::Up(_) = self.connection {
@@ -278,7 +277,7 @@ impl Traffic {
     /// The map was read, so no entry has to wait in the unrouted place any more. Returns `false` when that
     /// read had been given up.
     pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
-        if !self.attempts.end(number) {
+        if self.attempts.end(number).is_none() {
             return false;
         }
         self.connection = ConnectionState::Unused;

@@ -73,6 +73,30 @@ fn a_second_connection_is_dropped_where_the_first_has_spoken_meanwhile() {
 }
 
 #[test]
+fn a_second_connection_is_dropped_where_the_first_has_answered_and_was_asked_again() {
+    let mut bench = Bench::up();
+    let epoch = bench.path.traffic().epoch();
+    bench.pass(100);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.turn(LIMIT);
+    let attempt = bench.attempt();
+    bench.pass(10);
+    bench.answer(1);
+    assert_eq!(bench.numbers(is_answered), [question]);
+    bench.pass(10);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.pass(10);
+    let first = bench.connected(attempt);
+    assert!(bench.server().is_closed && !first.lock().unwrap().is_closed);
+    bench.server = first;
+    assert_eq!(bench.path.traffic().epoch(), epoch);
+    bench.answer(2);
+    assert_eq!(bench.numbers(is_answered), [question]);
+}
+
+#[test]
 fn a_second_connection_that_fails_costs_the_first_nothing() {
     let mut bench = Bench::up();
     bench.pass(100);
