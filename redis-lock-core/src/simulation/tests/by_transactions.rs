@@ -8,6 +8,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::planted::{self, PlantedFault};
+use crate::simulation::planned_trouble::Refusal;
 use crate::simulation::server::SimulatedServer;
 use crate::simulation::transaction_server::TransactionServer;
 use crate::store::{Acquire, Answer, Command, Verb};
@@ -93,6 +94,37 @@ fn no_counter_of_another_program_gives_two_holders_one_number() {
         _ => false,
     };
     assert!(answers.iter().any(twice), "{answers:?}");
+}
+
+fn waits_in_queue(server: &mut SimulatedServer) -> bool {
+    let mut range = redis::cmd("ZRANGE");
+    range.arg(Names::new("lock", "lock:k0").queue()).arg(0).arg(-1).arg("WITHSCORES");
+    server.ask(&range, 0) != Value::Array(Vec::new())
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_the_queue_of_a_full_server_or_knows_that_it_did_not() {
+    for queues_when_full in [false, true] {
+        let server = &mut server();
+        server.by_transactions =
+            Some(TransactionServer { queues_when_full, ..TransactionServer::default() });
+        wrote(server, b"rl1.a");
+        let ttl = Some(Duration::from_secs(1));
+        let waits = Acquire { queue: ttl, ..Acquire::of("rl1.w".into(), ttl) };
+        assert!(matches!(ask(server, Verb::Acquire(waits)), Answer::Busy(it) if it.queued));
+        let release = |tombstone| {
+            let token = "rl1.w".into();
+            command(Verb::Release { token, waited_for: false, keep: None, tombstone })
+        };
+        server.refuse(Refusal::OutOfMemory, 1_000);
+        for tombstone in [ttl, None] {
+            let gone = server.at_once(&release(tombstone), (0, "lock:~m:m"), 0, &mut Vec::new());
+            assert_eq!(gone.is_ok(), queues_when_full, "{gone:?}");
+            assert_eq!(waits_in_queue(server), !queues_when_full);
+        }
+        let gone = server.at_once(&release(ttl), (0, "lock:~m:m"), 2_000, &mut Vec::new());
+        assert!(gone.is_ok() && !waits_in_queue(server), "{gone:?}");
+    }
 }
 
 /// A long value of another program is ended by force, as it was looked at.

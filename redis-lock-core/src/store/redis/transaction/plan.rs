@@ -225,9 +225,12 @@ fn done(answer: Answer) -> Decision {
 /// Lets the model execute the command on what was read.
 fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     let mut snapshot = snapshot.clone();
-    if terms.frugal {
-        // The lock is freed without a grant; the waiters look by themselves.
-        snapshot.queue = None;
+    if terms.frugal
+        && let Some(queue) = &mut snapshot.queue
+    {
+        // The lock is freed without a grant, and the waiters look by themselves. To take a place out of the
+        // queue needs no memory.
+        queue.retain(|(token, _)| command.verb.token().is_some_and(|own| **own == **token));
     }
     let before = snapshot.entry();
     let (mut grants, mut unknown) = (Vec::new(), false);
