@@ -16,6 +16,8 @@ use super::table::Shard;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+#[cfg(test)]
+use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
 use crate::lock::hold::Hold;
@@ -254,6 +256,11 @@ impl Core {
     /// Leaves notices to the threads that carry them out, which the engine starts and watches.
     pub(super) fn leave(&self, notices: &mut VecDeque<Notice>) {
         self.notices.add(notices);
+        #[cfg(test)]
+        if simulated::is_active() {
+            // The simulation carries them out itself.
+            return self.waker.wake();
+        }
         if self.has_ended.load(Ordering::SeqCst) {
             self.notices.hand_to_thread(self.notifier());
         } else {
@@ -273,6 +280,8 @@ impl Core {
     /// The loop of a thread that carries out notices. It ends when there are enough such threads,
     /// or when the engine has ended.
     pub(super) fn notifier(&self) -> impl FnOnce() + Send + 'static {
+        #[cfg(test)]
+        assert!(!simulated::is_active(), "a thread would make a history differ from run to run");
         let me = Weak::clone(&self.me);
         move || {
             let Some(core) = me.upgrade() else { return };
