@@ -135,6 +135,11 @@ impl Core {
         self.index().contains_key(token)
     }
 
+    /// When a command was put on the queue of a place that has no outcome yet.
+    pub(crate) fn asked_at(&self, place: PlaceId, seq: u64) -> Option<Moment> {
+        self.places.get(place)?.path.traffic().asked_at(seq)
+    }
+
     /// Whether a try to release this token has failed, so that the next one has no order with questions.
     pub(crate) fn has_failed_release(&self, token: &Arc<str>) -> bool {
         let is_it = |reap: &Reap| reap.has_failed() && reap.attempt().wire() == token;

@@ -102,7 +102,8 @@ impl Pipe {
 
     pub(super) fn push_sent(&mut self, sent: Option<Sent>) {
         if sent.is_some() {
-            self.unsent_since.get_or_insert_with(clock::now);
+            let takes_from = clock::now().max(self.full_until);
+            self.unsent_since.get_or_insert(takes_from);
         }
         self.pushed.extend(sent);
     }

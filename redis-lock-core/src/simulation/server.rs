@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::SECOND;
+use super::clock::{MILLI, SECOND};
 use super::planned_trouble::Refusal;
 use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
@@ -323,10 +323,16 @@ impl SimulatedServer {
         Some(self.true_time(holders.get(token)?.end))
     }
 
-    /// The tokens that had a key at some time since then.
+    /// The tokens that had a key at some time since then. A key that expires stands until the millisecond
+    /// in which it does so is over.
     pub(super) fn stays_since(&self, key: &str, since: u64) -> impl Iterator<Item = &Stay> {
+        let last = if self.by_transactions.is_some() { MILLI } else { 0 };
+        let over = move |stay: &Stay| {
+            let ended = stay.until.filter(|until| *until < stay.end);
+            ended.unwrap_or_else(|| stay.end.saturating_add(last))
+        };
         let stays = self.stays.get(key).into_iter().flatten();
-        stays.filter(move |stay| stay.until.unwrap_or(stay.end) >= since)
+        stays.filter(move |stay| over(stay) >= since)
     }
 
     /// Since when the key is free; `None` while it is held.

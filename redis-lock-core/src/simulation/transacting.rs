@@ -6,6 +6,7 @@ use super::key_space::{WatchedKeys, needs_memory};
 use super::planned_trouble::Refusal;
 use super::server::{Messages, SimulatedServer, asked};
 use crate::domain::error::Fault;
+use crate::domain::names::Names;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Blocker, Command, Verb};
 
@@ -122,11 +123,11 @@ impl SimulatedServer {
     }
 
     /// Lets the oracles see what stands at a lock's keys.
-    pub(super) fn show(&mut self, command: &Command, now: u64) {
+    pub(super) fn show(&mut self, names: &Names, now: u64) {
         let millis = self.micros(now) / 1_000;
         let Some(server) = &self.by_transactions else { return };
-        let entry = server.keys.entry(&command.names, millis);
-        self.state.entries.insert(command.names.main().to_owned(), entry);
+        let entry = server.keys.entry(names, millis);
+        self.state.entries.insert(names.main().to_owned(), entry);
     }
 
     /// Who is told by a message.
@@ -208,7 +209,7 @@ impl SimulatedServer {
         answer: &Result<Answer, Fault>,
         now: u64,
     ) {
-        self.show(command, now);
+        self.show(&command.names, now);
         self.look_back(command.names.main(), now, Some(&command.verb));
         self.follow(node, command, answer, now, &mut Messages::new());
     }

@@ -360,6 +360,12 @@ impl Traffic {
         self.entries().map(|entry| &entry.origin)
     }
 
+    /// When the entry with this number was put on the queue, if it was written and has no outcome.
+    #[cfg(test)]
+    pub(crate) fn asked_at(&self, seq: u64) -> Option<Moment> {
+        self.written.get(seq).map(|entry| entry.sent)
+    }
+
     /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes
     /// the callers, so no lock may be held then.
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {

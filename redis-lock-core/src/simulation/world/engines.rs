@@ -206,11 +206,10 @@ impl World {
 
     pub(super) fn resume(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        if process.tasks_stand_until() > clock::now() {
-            return;
-        }
-        for task in std::mem::take(&mut process.stood) {
-            self.executor.put_back(task);
+        if process.tasks_stand_until() <= clock::now() {
+            for task in std::mem::take(&mut process.stood) {
+                self.executor.put_back(task);
+            }
         }
         if process.stands_until <= clock::now() {
             process.drive_at = None;

@@ -17,7 +17,7 @@ impl World {
         command: &Command,
         acquires: bool,
     ) {
-        let NetworkLink { process, node, .. } = self.links[index];
+        let NetworkLink { process, node, place, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
             self.server.note(token).leaving = Some(node);
         }
@@ -35,20 +35,18 @@ impl World {
             return;
         }
         let manager = &self.processes[process].core.manager;
+        let asked = self.processes[process].core.asked_at(place, seq);
+        let asked = asked.map(|asked| self.processes[process].clock.when(asked));
         let key = command.names.main();
         let now = clock::now();
         for stay in self.server.stays_since(key, now) {
             let token = crate::Token::from_wire(&stay.token);
             let is_own = token.manager() == Some(&**manager);
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
-            // A hold that has lapsed stays on the server for its margin, and its process asks as others do.
-            // When its guard is given up, its release waits for its turn, which may be behind a question. Where
-            // there are several nodes, the tries to release a token have no order with what is asked meanwhile.
             let core = &self.processes[process].core;
-            let has_margin = self.plan.planned_calls.iter().any(|planned| planned.margin > 0);
-            let is_late = self.plan.nodes.is_some() || self.is_without_scripts() && has_margin;
             let has_lapsed = core.table.tokens().contains(&stay.token)
-                || is_late && core.tokens().1.contains(&stay.token);
+                || self.may_leave_behind(&stay.token, asked)
+                    && core.tokens().1.contains(&stay.token);
             let is_tried_again = core.has_failed_release(&stay.token);
             let is_same = command.verb.token() == Some(&stay.token) || is_given || has_lapsed;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
@@ -68,5 +66,15 @@ impl World {
         if let Some(token) = command.verb.token() {
             self.server.note(token).is_of_mutex = true;
         }
+    }
+
+    /// Whether the release of a token may come behind what was asked at this time. A hold that has lapsed stays
+    /// on the server for its margin, and its process asks as others do. When its guard is given up, its
+    /// release comes behind what was asked before. Where there are several nodes, the tries to release a
+    /// token have no order with what is asked meanwhile.
+    fn may_leave_behind(&self, token: &str, asked: Option<u64>) -> bool {
+        let given_up = self.server.tokens.get(token).and_then(|note| note.given_up);
+        let given_up = given_up.unwrap_or_else(clock::now);
+        self.plan.nodes.is_some() || asked.is_some_and(|asked| asked < given_up)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::World;
 use crate::Token;
 use crate::simulation::clock::{self, MILLI};
+use crate::simulation::pipe::lock;
 use crate::simulation::plan::HistoryPlan;
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::process::SimulatedProcess;
@@ -121,7 +122,14 @@ impl World {
         let now = clock::now();
         let can = |it: &&SimulatedProcess| it.is_alive && !it.is_over && it.stands_until <= now;
         let process = self.process_of(token).filter(can);
-        now > due && process.is_some_and(|process| process.core.awaits(token))
+        now > due && process.is_some_and(|it| it.core.awaits(token) && !self.is_sending(it.index))
+    }
+
+    /// Whether a socket has not taken all that a process sends. How soon that is sent is checked there.
+    fn is_sending(&self, process: usize) -> bool {
+        let mut pipes =
+            self.links.iter().filter(|it| it.process == process).map(|it| lock(&it.pipe));
+        pipes.any(|pipe| !pipe.is_dropped && !pipe.pushed.is_empty())
     }
 
     /// Since when the process of a token that waits for a mutex alone hears nothing from its node.

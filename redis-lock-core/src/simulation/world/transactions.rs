@@ -306,6 +306,7 @@ impl World {
             let lost = [(queue, names.queue()), (waiters, names.waiters())];
             lost.iter().filter(|(is_lost, _)| *is_lost).for_each(|(_, key)| server.keys.lose(key));
         }
+        self.server.show(&names, clock::now());
     }
 }
 
