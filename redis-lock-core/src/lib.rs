@@ -28,11 +28,11 @@ pub use domain::config_error::ConfigError;
 pub use domain::demand::Wait;
 pub use domain::error::{BackendError, BackendErrorKind, LockError};
 pub use domain::key::LockKey;
-pub use domain::state::{Drained, LockState, LossReason};
 pub use domain::status::{
     Done, Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status,
     Topology, Waiting,
 };
+pub use domain::status::{Drained, LockState, LossReason};
 pub use domain::token::Token;
 pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
 

@@ -58,11 +58,7 @@ impl Request {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<Guard>, LockError> {
-        match self.no_wait().acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_busy() => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.no_wait().acquire().await)
     }
 
     /// Takes over the hold of a token that another guard gave away by
@@ -250,11 +246,7 @@ impl Request {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn blocking_try_acquire(self) -> Result<Option<Guard>, LockError> {
-        match self.no_wait().blocking_acquire() {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_busy() => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.no_wait().blocking_acquire())
     }
 
     /// [`run`](Self::run) for code without an async runtime. The body runs to its end; when the
@@ -279,5 +271,13 @@ impl Request {
     ) -> Result<T, E> {
         let guard = self.blocking_acquire()?;
         scope::blocking_try_run(guard, body)
+    }
+}
+
+fn unless_busy(acquired: Result<Guard, LockError>) -> Result<Option<Guard>, LockError> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) if error.is_busy() => Ok(None),
+        Err(error) => Err(error),
     }
 }

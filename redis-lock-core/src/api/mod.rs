@@ -9,7 +9,6 @@ pub(crate) mod attribute;
 pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod fulfil;
-pub(crate) mod global;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod list;

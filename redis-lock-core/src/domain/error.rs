@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::clock::rfc3339;
-use crate::domain::harmless::harmless;
+use crate::domain::label::harmless;
 use crate::{ConfigError, Holder, LossReason, NoQuorum, NotReplicated};
 
 /// The most characters of an error's text that come from a server.
@@ -178,17 +178,14 @@ impl LockError {
     }
 
     pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {
-        let source = BackendError { key: key.map(Into::into), server: None, fault: fault.clone() };
+        let (owner, detail) = (key.map(Into::into), fault.what.clone());
         match fault.class {
-            FaultClass::Misuse => {
-                ConfigError::OtherKind { key: key.map(Into::into), detail: source.fault.what }
-                    .into()
+            FaultClass::Misuse => ConfigError::OtherKind { key: owner, detail }.into(),
+            FaultClass::Unsupported => ConfigError::Unsupported { key: owner, detail }.into(),
+            _ => {
+                let (key, fault) = (key.map(Into::into), fault.clone());
+                Self::Backend { source: BackendError { key, server: None, fault } }
             }
-            FaultClass::Unsupported => {
-                ConfigError::Unsupported { key: key.map(Into::into), detail: source.fault.what }
-                    .into()
-            }
-            _ => Self::Backend { source },
         }
     }
 

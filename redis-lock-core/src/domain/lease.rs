@@ -1,5 +1,6 @@
-//! The arithmetic of a lease, without a clock of its own.
+//! The arithmetic of a lease and of its fencing numbers, without a clock of its own.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
@@ -46,6 +47,31 @@ fn shared_points(ttl: u64) -> u32 {
 /// When to try a failed renewal again.
 pub(crate) fn renewal_retry(now: Moment, ttl: Duration) -> Moment {
     now.after((ttl / 20).clamp(Duration::from_millis(10), Duration::from_millis(200)))
+}
+
+/// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
+/// Numbers follow the server's clock in microseconds. A larger reservation could take more numbers
+/// than microseconds pass during an acquisition, and would run ahead of the clock.
+pub(crate) const FENCES: u32 = 32;
+
+/// From here on a double, which scripts count with, skips numbers, so two holders would be given the
+/// same one.
+pub(crate) const LARGEST_FENCE: u64 = 1 << 53;
+
+/// The text of a number; `None` where it is none that this library gives.
+pub(crate) fn read_fence(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| *number <= LARGEST_FENCE || planted!(FenceUnbounded))
+}
+
+/// The numbers of the reservation that ends with `last`.
+pub(crate) fn reserved_fences(last: u64) -> Range<u64> {
+    let end = last.saturating_add(1);
+    end.saturating_sub(FENCES.into())..end
+}
+
+/// The last number of the reservation that begins with `first`.
+pub(crate) fn last_fence(first: u64) -> u64 {
+    first.saturating_add(u64::from(FENCES) - 1)
 }
 
 #[cfg(test)]
@@ -104,5 +130,21 @@ mod tests {
             let pause = SENT.after(Duration::from_millis(pause));
             assert_eq!(renewal_retry(SENT, Duration::from_millis(ttl)), pause, "{ttl} ms");
         }
+    }
+}
+
+#[cfg(test)]
+mod fence_tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_up_to_the_largest_and_reserved_without_overflow() {
+        assert_eq!(read_fence("9007199254740992"), Some(LARGEST_FENCE));
+        for odd in ["9007199254740993", "18446744073709551616", "1e3", "-1", "", "inf", "7\0"] {
+            assert_eq!(read_fence(odd), None, "{odd:?}");
+        }
+        assert_eq!(reserved_fences(40), 9..41);
+        assert_eq!(reserved_fences(3), 0..4);
+        assert_eq!(reserved_fences(u64::MAX).end, u64::MAX);
     }
 }

@@ -11,7 +11,7 @@ use super::path::LockId;
 use super::table::{Granted, Shard};
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::domain::state::IdleEnd;
+use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, Waiter};
 use crate::{LockError, observe};

@@ -11,14 +11,13 @@ use std::task::Waker;
 
 use super::notice_list::NoticeList;
 use super::outages::OutageLine;
-use super::path::LockId;
-use super::path::{ReadyReply, Reply};
+use super::path::{LockId, ReadyReply, Reply};
 use super::table::Handle;
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
-use crate::domain::state::IdleEvent;
+use crate::domain::status::IdleEvent;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Later, Machine};
 use crate::observe::Audience;

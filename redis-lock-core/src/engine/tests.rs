@@ -10,8 +10,7 @@ use testbed::{Server, eventually};
 
 use super::core::Core;
 use super::outcomes::UNWANTED;
-use super::path::LockId;
-use super::path::{InHand, Origin, Results, Settled};
+use super::path::{InHand, LockId, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;

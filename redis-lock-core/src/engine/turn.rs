@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::LockId;
-use super::path::{ENGINE_READS_AFTER, Job, News, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, Job, LockId, News, Reader, Results};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::reaper::Reaper;
 use crate::Token;

@@ -9,10 +9,10 @@ use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, asked_t
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::fence::FENCES;
 use crate::domain::kind::Kind;
-use crate::domain::mark::Mark;
-use crate::domain::state::{AskOutcome, IdleEvent};
+use crate::domain::lease::FENCES;
+use crate::domain::status::{AskOutcome, IdleEvent};
+use crate::domain::token::Mark;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 

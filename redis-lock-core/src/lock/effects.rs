@@ -8,7 +8,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
-use crate::domain::state::IdleEvent;
+use crate::domain::status::IdleEvent;
 use crate::store::Command;
 use crate::{LockError, Token};
 

@@ -11,8 +11,8 @@ use super::{Effects, Env, Later, LineStanding, Machine, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::mark::Mark;
-use crate::domain::state::IdleEnd;
+use crate::domain::status::IdleEnd;
+use crate::domain::token::Mark;
 use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
 

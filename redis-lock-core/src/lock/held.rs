@@ -12,8 +12,8 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::state::IdleEnd;
-use crate::domain::{fence, lease};
+use crate::domain::lease;
+use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Blocker, Verb};
 use crate::{LockError, LossReason};
@@ -140,7 +140,7 @@ impl<W> Machine<W> {
             // Unreachable: the caller has checked that there is a waiter.
             return;
         };
-        let mut fences = last_fence.map_or(0..0, fence::reserved);
+        let mut fences = last_fence.map_or(0..0, lease::reserved_fences);
         let mut lease = Lease::granted(open, &attempt);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);

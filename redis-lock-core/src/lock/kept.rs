@@ -12,7 +12,7 @@ use super::{Attempt, Effects, Env, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::state::{IdleEnd, IdleEvent};
+use crate::domain::status::{IdleEnd, IdleEvent};
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 

@@ -63,7 +63,7 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::lease;
-use crate::domain::state::IdleEnd;
+use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Command, Verb};
 use crate::{LockError, Token, Wait};

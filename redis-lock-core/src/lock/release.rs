@@ -6,7 +6,7 @@ use super::held::Held;
 use super::question::About;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
-use crate::domain::mark::MarkKind;
+use crate::domain::token::MarkKind;
 use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 

@@ -22,7 +22,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
-use crate::domain::state::IdleEvent;
+use crate::domain::status::IdleEvent;
 use crate::{LockError, LossReason, Token};
 use numbers::Series;
 

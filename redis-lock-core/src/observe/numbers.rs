@@ -10,7 +10,7 @@ use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
 use crate::domain::error::BackendErrorKind;
 use crate::domain::kind::LockSort;
-use crate::domain::state::{AskOutcome, IdleEnd};
+use crate::domain::status::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";

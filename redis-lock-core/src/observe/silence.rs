@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::domain::error::BackendErrorKind;
 use crate::domain::kind::LockSort;
-use crate::domain::state::{AskOutcome, IdleEnd};
+use crate::domain::status::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 #[derive(Debug)]

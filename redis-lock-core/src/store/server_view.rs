@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::env;
-use crate::domain::fence::reserved;
 use crate::domain::kind::Kind;
-use crate::domain::mark::Mark;
+use crate::domain::lease::reserved_fences;
 use crate::domain::status::{LockKind, ServerInfo};
+use crate::domain::token::Mark;
 use crate::{Done, Holder, Token};
 
 /// One lock as the arbiter has it.
@@ -99,6 +99,6 @@ impl ServerView {
 /// A holder, with its fencing number if the last numbers were given to it.
 pub(crate) fn holder(token: Token, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Holder {
     let fence = fence.filter(|(_, owner)| *owner == &**token.wire());
-    let fence = fence.map(|(last, _)| reserved(last).start);
+    let fence = fence.map(|(last, _)| reserved_fences(last).start);
     Holder { fence, ..Holder::of(token, ttl) }
 }

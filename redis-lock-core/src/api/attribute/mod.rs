@@ -7,7 +7,6 @@ mod plan;
 mod render;
 mod run;
 mod segment;
-mod wrap;
 
 pub use enter::{Acquired, AcquiredUnlessRefused, Scope, with_permits};
 pub use output::{
@@ -20,5 +19,7 @@ pub use run::{
     Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, kept,
     left, never, own_failure, run, run_or,
 };
-pub use segment::{KeySegment, SegmentWriter};
-pub use wrap::{ConstantsInKeysAreUpperCase, PlainStyle, Segment, no_constant, segment};
+pub use segment::{
+    ConstantsInKeysAreUpperCase, KeySegment, PlainStyle, Segment, SegmentWriter, no_constant,
+    segment,
+};

@@ -51,7 +51,7 @@ impl LockKey {
     ) -> Result<Self, LockError> {
         let segments: Vec<S> = segments.into_iter().collect();
         let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
-        render(format_args!("{}", super::wrap::segment(&Segments(&segments))))
+        render(format_args!("{}", super::segment::segment(&Segments(&segments))))
     }
 }
 

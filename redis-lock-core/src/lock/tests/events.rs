@@ -1,7 +1,7 @@
 //! What is reported to those who listen.
 
 use super::*;
-use crate::domain::state::{AskOutcome, IdleEnd, IdleEvent};
+use crate::domain::status::{AskOutcome, IdleEnd, IdleEvent};
 
 impl Bench {
     /// A machine that a subscriber listens to.

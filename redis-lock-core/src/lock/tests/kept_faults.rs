@@ -4,7 +4,7 @@ use super::asking::answers_of_holder;
 use super::kept::{kept, lingering};
 use super::*;
 use crate::Token;
-use crate::domain::fence::FENCES;
+use crate::domain::lease::FENCES;
 
 fn renewed(waited_for: bool) -> Outcome {
     Outcome::Answered(Answer::Renewed { longer: None, waited_for })

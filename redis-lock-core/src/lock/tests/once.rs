@@ -1,7 +1,7 @@
 //! What is done once: who hears of it, and how it is made known.
 
 use super::*;
-use crate::domain::mark::{Mark, MarkKind};
+use crate::domain::token::{Mark, MarkKind};
 
 const PERIOD: Duration = Duration::from_secs(60);
 

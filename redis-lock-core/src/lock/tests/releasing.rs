@@ -242,7 +242,7 @@ fn local_hand_overs_of_a_fenced_lock_use_up_their_numbers_and_then_ask() {
     bench.answer(&acquire, Outcome::Answered(Answer::Held { fence: Some(1_031) }));
     let (_, mut hold) = bench.granted();
     assert_eq!(hold.fence, Some(1_000));
-    for id in 1..u64::from(crate::domain::fence::FENCES) {
+    for id in 1..u64::from(lease::FENCES) {
         bench.ask(id, fenced());
         bench.release(&hold);
         hold = bench.granted().1;

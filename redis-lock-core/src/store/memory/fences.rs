@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::fence::{self, LARGEST};
+use crate::domain::lease::{LARGEST_FENCE, read_fence};
 
 /// How long the last number is remembered when no more are asked for.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -23,7 +23,7 @@ impl Last {
     /// Reads a server's counter; `None` for what this library did not write.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (number, owner) = text.split_once(' ')?;
-        let number = fence::read(number)?;
+        let number = read_fence(number)?;
         Some(Self { number, owner: owner.into(), until: Moment::NEVER })
     }
 
@@ -63,7 +63,7 @@ pub(super) fn raise(last: &mut Option<Last>, token: &Arc<str>, reached: u64, now
 /// Refuses an acquisition for which a counter has no `count` numbers left.
 pub(super) fn check(last: Option<&Last>, count: u32, now: Moment) -> Result<(), Fault> {
     let most = last.map_or(0, |last| last.number).max(micros(now));
-    let fits = most.saturating_add(count.into()) <= LARGEST;
+    let fits = most.saturating_add(count.into()) <= LARGEST_FENCE;
     if count == 0 || fits || planted!(FenceUnbounded) { Ok(()) } else { Err(odd()) }
 }
 

@@ -9,7 +9,7 @@ use super::fences::{check, number};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
-use crate::domain::mark::Mark;
+use crate::domain::token::Mark;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// So many waiters hear at once that something was done. The others find out by themselves.

@@ -10,9 +10,9 @@ use redis::{RedisError, ServerError, Value};
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::fence;
-use crate::domain::harmless::harmless;
 use crate::domain::kind::{Family, Kind};
+use crate::domain::label::harmless;
+use crate::domain::lease::{LARGEST_FENCE, read_fence};
 use crate::domain::status::LockKind;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 use crate::{BackendErrorKind, Token};
@@ -111,7 +111,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     let code = integer(items.first());
     let answer = match (verb, code) {
         (Verb::Acquire(_), Some(1)) => {
-            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| fence::read(&text)) })
+            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| read_fence(&text)) })
         }
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1)).and_then(left),
@@ -199,7 +199,7 @@ fn server_view(items: &[Value]) -> Option<Answer> {
     };
     let [more_holders, more_waiters, foreign] = more else { return None };
     let fence = string(Some(fence))?;
-    let fence = fence.split_once(' ').and_then(|(last, owner)| Some((fence::read(last)?, owner)));
+    let fence = fence.split_once(' ').and_then(|(last, owner)| Some((read_fence(last)?, owner)));
     let left = |value: &Value| integer(Some(value)).and_then(left);
     let mut server_view = match (string(Some(kind))?.as_str(), holders.as_slice()) {
         ("none", _) => ServerView::of_nobody(LockKind::Free),
@@ -449,14 +449,14 @@ const WRONG_PASSWORD: &str = "; user and password stand in the URL: redis://user
 /// clock, may have set its times to anything, so none may overflow.
 pub(super) fn time((seconds, micros): (u64, u64)) -> Option<Moment> {
     let time = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
-    (time < fence::LARGEST).then(|| Moment::START.after(Duration::from_micros(time)))
+    (time < LARGEST_FENCE).then(|| Moment::START.after(Duration::from_micros(time)))
 }
 
 /// What is left of a key's or a place's time; `None` where it has no end. It is at most 285 years.
 pub(super) fn left(millis: i64) -> Option<Duration> {
     u64::try_from(millis)
         .ok()
-        .map(|millis| Duration::from_millis(millis.min(fence::LARGEST / 1_000)))
+        .map(|millis| Duration::from_millis(millis.min(LARGEST_FENCE / 1_000)))
 }
 
 /// A server's words without its code, and without the place in a script: `… script: <hash>, on @user_script:9`

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 use super::dialect::{Dialect, PROBES, words};
 use super::line::ask_all;
 use super::{Terms, decode, scripts};
-use crate::domain::harmless::harmless;
+use crate::domain::label::harmless;
 use crate::domain::names::beside_locks;
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 

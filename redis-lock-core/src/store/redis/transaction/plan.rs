@@ -11,7 +11,7 @@ use super::writes::{Message, Writes};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::mark::Mark;
+use crate::domain::token::Mark;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::decode;

@@ -10,10 +10,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Pool, Setting, run};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::redis::Terms;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::direct;
 use crate::store::redis::listen::Channel;
+use crate::store::redis::{Terms, direct};
 use crate::store::{Acquire, Answer, Command, Verb};
 
 const TTL: Duration = Duration::from_secs(30);
