@@ -45,7 +45,7 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 10] = [
+const LONG_STEPS: [(&str, Work); 11] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
     ("threads", || threads::run(&["--schedules", "2000"].map(str::to_owned))),
@@ -53,6 +53,7 @@ const LONG_STEPS: [(&str, Work); 10] = [
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
     ("apps", apps),
+    ("peers", peers),
     ("plain-tests", test::plain),
     ("slow-tests", test::slow),
     ("all-versions", || test::on_servers(&[])),
@@ -143,6 +144,14 @@ fn frameworks() -> Result<()> {
 fn apps() -> Result<()> {
     let mut test = cargo(&["test", "--manifest-path", "examples/apps/Cargo.toml", "--locked"]);
     test.env("CARGO_TARGET_DIR", testbed::target_dir().join("apps"));
+    must_succeed(test)
+}
+
+/// Locks on the same nodes as another library, in a workspace of its own, since that brings a driver along.
+fn peers() -> Result<()> {
+    let mut test = cargo(&["test", "--manifest-path", "benches/peers/Cargo.toml", "--locked"]);
+    test.args(["--test", "quorum"]);
+    test.env("CARGO_TARGET_DIR", testbed::target_dir().join("peers"));
     must_succeed(test)
 }
 
