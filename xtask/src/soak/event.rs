@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io::Write;
 use std::time::Duration;
 
 use super::kind::Kind;
@@ -143,6 +144,13 @@ impl Event {
         let keys: Vec<u64> = words.map(|key| key.parse().ok()).collect::<Option<_>>()?;
         (!keys.is_empty()).then_some(Self::Granted { hold, kind, fence, at, keys })
     }
+}
+
+/// Notes it, for the process that started this one.
+pub(crate) fn tell(event: Event) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{event}")?;
+    Ok(out.flush()?)
 }
 
 #[cfg(test)]

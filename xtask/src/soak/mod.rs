@@ -21,6 +21,7 @@ mod scripting;
 mod standstill;
 mod store;
 mod target;
+mod tenant;
 mod terms;
 mod verdict;
 mod worker;
@@ -41,6 +42,7 @@ use nemesis::Nemesis;
 use options::Options;
 use place::PlaceKind;
 use store::Store;
+use tenant::Tenant;
 use verdict::Verdict;
 use workers::Workers;
 
@@ -71,11 +73,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     });
     let addresses = (0..workers).map(|worker| place.addresses(worker)).collect();
     let mut workers = Workers::start(addresses, &store.url(), seed, scripting, &history)?;
+    let tenant = Tenant::start(place.servers(), seed);
     let mut nemesis = Nemesis::new(&*place, seed);
     rage(&mut nemesis, &mut workers, &history, Duration::from_secs_f64(minutes * 60.0))?;
 
     let found = recovery(&mut workers, &history)?;
     workers.end();
+    println!("another program wrote {} times to the keys of one lock", tenant.end());
     nemesis.settle();
     // Killed with their locks: nothing may be left once the leases are over.
     eventually(LONGEST_TTL * 2 + Duration::from_secs(3), "every lease has ended", || {

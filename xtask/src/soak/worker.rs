@@ -1,4 +1,3 @@
-use std::io::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,7 +8,7 @@ use redis_locks::{Guard, LockError, Locks, LossReason, Request};
 
 use super::belief::Auditor;
 use super::clock::now;
-use super::event::Event;
+use super::event::{Event, tell};
 use super::gift::Gift;
 use super::history::WORKER_SHIFT;
 use super::jobs;
@@ -21,7 +20,7 @@ use super::random::Random;
 use super::standstill::{self, Stopwatch};
 use super::store::Store;
 use super::terms::Terms;
-use super::{LONGEST_TTL, TTL, WAIT, scripting};
+use super::{LONGEST_TTL, TTL, WAIT, scripting, tenant};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;
@@ -193,7 +192,12 @@ impl Task {
                 operator::force(&self.managers[0].current(), key, &name, tell).await?;
                 None
             }
-            4 => Some(operator::list(&locks, self.random.pick(&["mutex", "pool"])).await?),
+            4..8 if !self.mutexes_only => {
+                let (random, on_quorum) = (&mut self.random, self.on_quorum);
+                tenant::ask_for_its_lock(&locks, random, on_quorum).await?;
+                None
+            }
+            8 => Some(operator::list(&locks, self.random.pick(&["mutex", "pool"])).await?),
             _ => Some(operator::look(&locks, &self.random.pick(&every_lock())).await?),
         };
         late_above(GRACE, watch)?;
@@ -490,10 +494,4 @@ fn look(guard: &Guard, valid: &mut Option<u64>) {
     if !guard.remaining().is_zero() {
         *valid = Some(at);
     }
-}
-
-fn tell(event: Event) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{event}")?;
-    Ok(out.flush()?)
 }

@@ -166,6 +166,10 @@ impl Place for OnCluster {
         primaries.into_iter().map(|node| node.id().to_owned()).collect()
     }
 
+    fn servers(&self) -> Vec<String> {
+        self.cluster.nodes().iter().map(Node::url).collect()
+    }
+
     fn strike(&self, random: &mut Random, workers: &mut Workers) -> Fault {
         let node = self.primary(random);
         match random.below(20) {

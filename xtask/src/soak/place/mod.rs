@@ -73,6 +73,9 @@ pub(crate) trait Place {
     /// Who has the data at this time; nobody where that never changes.
     fn owners(&self) -> Vec<String>;
 
+    /// The URLs of all servers that may have locks, without a proxy.
+    fn servers(&self) -> Vec<String>;
+
     /// Causes one fault. It is over when this returns.
     fn strike(&self, random: &mut Random, workers: &mut Workers) -> Fault;
 

@@ -86,6 +86,10 @@ impl Place for OnQuorum {
         Vec::new()
     }
 
+    fn servers(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
+    }
+
     fn strike(&self, random: &mut Random, workers: &mut Workers) -> Fault {
         let node = random.index(self.servers.len());
         let target = self.target(node, random);

@@ -144,6 +144,10 @@ impl Place for OnSentinel {
         vec![self.group.primary().port().to_string()]
     }
 
+    fn servers(&self) -> Vec<String> {
+        self.group.servers().iter().map(Node::url).collect()
+    }
+
     fn strike(&self, random: &mut Random, workers: &mut Workers) -> Fault {
         match random.below(16) {
             0 | 1 => self.kill(random),

@@ -61,6 +61,10 @@ impl Place for OnSingle {
         Vec::new()
     }
 
+    fn servers(&self) -> Vec<String> {
+        vec![self.durable.url(), self.volatile.url()]
+    }
+
     fn strike(&self, random: &mut Random, workers: &mut Workers) -> Fault {
         let target = self.target(random);
         match random.below(18) {
