@@ -1,8 +1,8 @@
 //! The state that callers, the engine's thread and reading tasks share, and the only way to change
 //! a machine.
 
-pub(crate) use super::work::Work;
-pub(super) use super::work::put_on;
+pub(crate) use super::notices::Work;
+pub(super) use super::notices::put_on;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use super::path::{After, LockId, Overdue, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
-use super::sender::Sender;
+use super::runtime::Sender;
 use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;

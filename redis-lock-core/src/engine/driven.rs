@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
 use super::path::{Job, Origin, Path};
-use super::place_watch::PlaceWatch;
 use super::places::{Place, PlaceId};
+use super::run::PlaceWatch;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
 

@@ -16,7 +16,6 @@ mod notices;
 mod outages;
 mod outcomes;
 pub(crate) mod path;
-mod place_watch;
 pub(crate) mod places;
 mod query;
 mod reader;
@@ -29,7 +28,6 @@ mod releasing;
 mod rest_tests;
 mod run;
 mod runtime;
-mod sender;
 mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
@@ -37,11 +35,10 @@ mod tests;
 mod turn;
 #[cfg(test)]
 mod waker_tests;
-mod work;
 
 pub(crate) use asking::{Asking, HasLink};
 pub(crate) use path::LockId;
-pub(crate) use sender::BlockingCall;
+pub(crate) use runtime::BlockingCall;
 pub(crate) use table::Handle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -37,7 +37,6 @@ mod hold_life;
 mod kept;
 mod line;
 mod local_view;
-mod moved;
 mod question;
 mod reap;
 mod release;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::reader_role::Reader;
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
-use crate::engine::sender::Sender;
+use crate::engine::runtime::Sender;
 
 /// What a caller has to do after it put an entry on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

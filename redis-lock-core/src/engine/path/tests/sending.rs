@@ -4,7 +4,7 @@ use tokio::runtime;
 
 use super::*;
 use crate::engine::path::After;
-use crate::engine::sender::{BlockingCall, Sender};
+use crate::engine::runtime::{BlockingCall, Sender};
 
 /// A runtime, and a connection whose answers a task of it reads.
 fn read_by_a_task() -> (runtime::Runtime, Sender, Bench) {
