@@ -7,7 +7,7 @@ use super::contend::{Contending, LastAnswer};
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Effects, Env, Later, LineStanding, Machine, Reap, Stage, Waiter};
+use super::{Effects, Env, Later, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
@@ -161,7 +161,8 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
-            out.part(Some(lapsed.reap.waited_for(true)));
+            // It goes before what the same step asks, which it would keep from the lock.
+            out.out.insert(0, Outgoing::Part(lapsed.reap.waited_for(true)));
         }
     }
 

@@ -60,6 +60,19 @@ fn a_hold_that_has_lapsed_is_released_when_its_guard_is_dropped() {
 }
 
 #[test]
+fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, with_margin());
+    bench.ask(2, with_margin());
+    bench.now += 31_000;
+    drop(bench.release(&hold));
+    let out = &bench.effects.out;
+    assert!(matches!(out[..], [Outgoing::Part(_), Outgoing::Ask(_)]), "{out:?}");
+    bench.cancel(2);
+    assert_eq!((bench.parted().len(), bench.questions().len()), (2, 1));
+}
+
+#[test]
 fn what_a_leaked_guard_leaves_is_forgotten_when_the_server_has_forgotten_it() {
     let (mut bench, _hold) = lapsed();
     assert!(bench.machine.due() <= bench.moment().after(secs(36)));
