@@ -16,7 +16,7 @@ use crate::domain::lease;
 use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Blocker, Verb};
-use crate::{LockError, LossReason};
+use crate::{LockError, LockState, LossReason};
 
 /// A server's lease that is longer than what we asked for by more than this is cut. A smaller
 /// surplus may be the difference between two clocks.
@@ -370,6 +370,7 @@ impl<W> Machine<W> {
             held.lease.may_be_cut(open.ttl);
         }
         if let About::Renew | About::Cut = open.about {
+            let was_certain = held.hold.last_state() == LockState::Held;
             if is_unknown {
                 held.attempt.doubt_renewal(env.now, open.ttl);
             }
@@ -378,10 +379,14 @@ impl<W> Machine<W> {
             }
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can do no harm, because the server only lengthens a lease that the
-                // token still has. So a renewal with an unknown outcome is simply sent again.
+                // token still has. So a renewal with an unknown outcome is simply sent again, but not all
+                // the time where each outcome comes at once.
                 let ttl = held.lease.ttl.unwrap_or(super::timing::UNLEASED);
-                let retry = lease::renewal_retry(env.now, ttl);
-                held.lease.renew_at = if is_unknown { env.now } else { retry };
+                held.lease.renew_at = match is_unknown {
+                    true if was_certain => env.now,
+                    true => lease::renewal_retry(open.sent, ttl).max(env.now),
+                    false => lease::renewal_retry(env.now, ttl),
+                };
             }
         } else {
             out.later.push(Later::Fault(Arc::clone(&demand), fault.clone()));

@@ -393,6 +393,11 @@ impl PendingReleases {
         self.lock().is_empty()
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// The number of the oldest one of these keys.
     pub(crate) fn oldest(&self, names: &Names) -> Option<u64> {
         let pending = self.lock();

@@ -44,6 +44,23 @@ fn c3_c4_a_missed_renewal_is_tried_again_until_the_lease_ends() {
 }
 
 #[test]
+fn c3_c4_renewals_whose_outcomes_are_unknown_at_once_are_tried_in_pauses() {
+    let (mut bench, hold, renew) = renewing();
+    bench.answer(&renew, unknown());
+    let (mut tries, end) = (0, bench.now + 2_000);
+    while bench.now < end {
+        for renew in bench.questions() {
+            tries += 1;
+            bench.settle(&renew, unknown());
+        }
+        bench.tick(1);
+    }
+    assert!((5..=12).contains(&tries), "{tries}");
+    drop(bench.release(&hold));
+    assert_eq!(bench.parted().len(), 1);
+}
+
+#[test]
 fn c1_nothing_is_renewed_after_the_release() {
     let (mut bench, hold, renew) = renewing();
     bench.release(&hold);
