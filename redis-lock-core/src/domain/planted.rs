@@ -73,6 +73,11 @@ pub(crate) enum PlantedFault {
     FenceUnbounded,
     /// A sentinel that was named once is remembered for ever.
     SentinelsKept,
+    /// A full server that refuses the key which is written before replicas are waited for confirms nothing,
+    /// although the key exists.
+    MarkerRefused,
+    /// A timer that is set anew stays where it was as well.
+    TimersKept,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
@@ -115,7 +120,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 38] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -148,6 +153,8 @@ impl PlantedFault {
         Self::MarkReleased,
         Self::CompleteReleased,
         Self::NotRenewed,
+        Self::MarkerRefused,
+        Self::TimersKept,
         Self::RoleKept,
         Self::EngineNotWoken,
         Self::RoleNotTakenBack,

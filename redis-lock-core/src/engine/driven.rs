@@ -52,7 +52,7 @@ impl Core {
     pub(crate) fn is_at_rest(&self) -> bool {
         self.table.is_empty()
             && self.index().is_empty()
-            && self.idle.is_empty()
+            && self.idle.len() == 0
             && self.reaper().is_empty()
             && self.places.all().iter().all(|place| self.is_place_at_rest(place))
     }
@@ -133,6 +133,19 @@ impl Core {
     /// Whether a lock waits with this token, and messages may name it.
     pub(crate) fn awaits(&self, token: &Arc<str>) -> bool {
         self.index().contains_key(token)
+    }
+
+    /// How many entries each table has, and at most, where there are so many keys.
+    pub(crate) fn sizes(&self, keys: usize) -> [(&'static str, usize, usize); 5] {
+        let [machines, timers, lines] = self.table.sizes();
+        let leaving = self.tokens().1.len();
+        [
+            ("timers", timers, machines),
+            ("lines of waiters", lines, machines),
+            ("tokens that messages may name", self.index().len(), machines),
+            ("idle leases", self.idle.len(), machines),
+            ("releases without an answer", self.pending.len(), leaving * keys),
+        ]
     }
 
     /// When a command was put on the queue of a place that has no outcome yet.

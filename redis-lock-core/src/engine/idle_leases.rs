@@ -49,8 +49,8 @@ impl IdleLeases {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list().entries.is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.list().entries.len()
     }
 }
 

@@ -118,7 +118,7 @@ impl Timers {
             return None;
         }
         let before = mem::replace(&mut resident.timer, due);
-        if before != Moment::NEVER {
+        if before != Moment::NEVER && !planted!(TimersKept) {
             self.0.remove(&(before, id.clone()));
         }
         if due == Moment::NEVER {
@@ -250,6 +250,15 @@ impl Table {
             tokens.extend(machines.flat_map(|machine| machine.lapsed_tokens().cloned()));
         }
         tokens
+    }
+
+    /// How many machines there are, timers, and lines of waiters.
+    pub(crate) fn sizes(&self) -> [usize; 3] {
+        let each = self.shards().map(|(shard, _)| {
+            let shard = lock(shard);
+            [shard.residents.len(), shard.timers.0.len(), shard.lines.len()]
+        });
+        each.fold([0; 3], |sum, shard| std::array::from_fn(|at| sum[at] + shard[at]))
     }
 
     pub(crate) fn is_locked(&self) -> bool {

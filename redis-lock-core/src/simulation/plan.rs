@@ -41,7 +41,9 @@ pub(super) struct PathPlan {
     pub(super) late_transactions: Option<u64>,
     /// Whether a server that does not answer in time is replaced, and answers later.
     pub(super) replaces: bool,
-    /// Of a hundred acquisitions and renewals, how many are executed, and not confirmed by replicas.
+    /// Whether an acquisition or a renewal counts when a replica has it.
+    pub(super) has_replicas: bool,
+    /// Of a hundred of them, how many no replica has in time.
     pub(super) unconfirmed: u64,
     /// How long the engine's thread takes to run.
     pub(super) sluggish: u64,
@@ -164,6 +166,7 @@ impl HistoryPlan {
             rounds: random.pick(&[0, 0, 10]),
             late_transactions: None,
             replaces: false,
+            has_replicas: false,
             unconfirmed: 0,
             sluggish: random.pick(&[20_000, 100_000, 2_000_000]),
         };

@@ -13,6 +13,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::domain::token::Mark;
 use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};
@@ -37,6 +38,8 @@ pub(super) struct SimulatedServer {
     pub(super) subscribers: BTreeMap<(usize, Arc<str>), usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
     stays: BTreeMap<String, Vec<Stay>>,
+    /// Whether it has the key that is written before replicas are waited for.
+    pub(super) has_marker: bool,
     /// Whether it has lost its data once.
     pub(super) has_forgotten: bool,
     /// A violation that another part has found.
@@ -395,7 +398,7 @@ impl SimulatedServer {
     /// All data are gone.
     pub(super) fn flush(&mut self, now: u64) {
         self.excuse_all(now);
-        self.has_forgotten = true;
+        (self.has_forgotten, self.has_marker) = (true, false);
         self.tokens.values_mut().for_each(|note| note.undone_at = None);
         self.state = State::default();
         if let Some(server) = &mut self.by_transactions {
@@ -422,6 +425,8 @@ impl SimulatedServer {
         self.jumped += if forward { by } else { -by };
         let keys: Vec<_> = self.state.entries.keys().cloned().collect();
         for key in keys {
+            // What has expired and was looked at does not come back, as the record has it.
+            self.show(&Names::new("lock", key.clone()), now);
             self.look_back(&key, now, None);
         }
     }

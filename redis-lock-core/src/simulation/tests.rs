@@ -160,8 +160,12 @@ fn histories_in_which_holds_are_given_away_keep_every_promise() {
 /// What is found there with a planted fault is not there without it.
 #[test]
 fn histories_made_for_planted_faults_keep_every_promise() {
-    use planted_ways::{answered_late, cut_often, half_moved_for_long, moved_under_traffic};
-    for way in [answered_late, cut_often, half_moved_for_long, moved_under_traffic] {
+    use planted_ways::{
+        answered_late, cut_often, full_with_replicas, half_moved_for_long, moved_under_traffic,
+    };
+    for way in
+        [answered_late, cut_often, full_with_replicas, half_moved_for_long, moved_under_traffic]
+    {
         keep_every_promise(way, FIXED_SEEDS / 20);
     }
 }
@@ -182,6 +186,7 @@ fn way_to(fault: PlantedFault) -> Way {
         PlantedFault::LateOkCredited => planted_ways::answered_late,
         PlantedFault::TwoKeyRenew => planted_ways::half_moved_for_long,
         PlantedFault::BatchRedirected => planted_ways::moved_under_traffic,
+        PlantedFault::MarkerRefused => planted_ways::full_with_replicas,
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
         PlantedFault::CompleteReleased => HistoryPlan::completing,
         _ if fault.is_of_readers() => HistoryPlan::read_by_tasks,
@@ -241,6 +246,7 @@ fn calm(latency: u64) -> PathPlan {
         rounds: 0,
         late_transactions: None,
         replaces: false,
+        has_replicas: false,
         unconfirmed: 0,
         sluggish: MILLI,
     }
@@ -418,13 +424,17 @@ fn a_clock_that_is_set_back_lets_stay_what_no_release_has_reached() {
 /// Some of these showed faults of the engine, others checks that asked for too much.
 #[test]
 fn histories_that_once_failed_keep_every_promise() {
-    let failed: [(Way, u64); 11] = [
+    let failed: [(Way, u64); 15] = [
         (HistoryPlan::of, 880_770),
+        (HistoryPlan::of, 992_006),
         (HistoryPlan::of, 2_991_084),
         (HistoryPlan::by_transactions, 880_210),
         (HistoryPlan::by_transactions, 990_351),
         (HistoryPlan::by_transactions, 991_241),
         (HistoryPlan::by_transactions, 991_253),
+        (HistoryPlan::by_transactions, 993_384),
+        (HistoryPlan::by_transactions, 993_612),
+        (HistoryPlan::by_transactions, 996_263),
         (HistoryPlan::giving_away, 880_805),
         (HistoryPlan::with_successors, 883_413),
         (HistoryPlan::on_nodes, 10_880_394),

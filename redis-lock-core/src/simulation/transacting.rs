@@ -10,7 +10,7 @@ use crate::domain::names::Names;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Blocker, Command, Verb};
 
-fn error(code: &str) -> Value {
+pub(super) fn error(code: &str) -> Value {
     let line = format!("-{code} as the simulation wants it\r\n");
     redis::parse_redis_value(line.as_bytes()).expect("an error")
 }

@@ -2,7 +2,7 @@
 
 use crate::simulation::clock::{MILLI, SECOND};
 use crate::simulation::plan::{Act, CallEnding, HistoryPlan, Sort};
-use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
 use crate::simulation::random::Random;
 
 /// Everybody wants the first mutex for a moment, and waits for it and for its release.
@@ -85,5 +85,15 @@ pub(super) fn moved_under_traffic(seed: u64) -> HistoryPlan {
         part: 100,
         lasts: 0,
     });
+    plan
+}
+
+/// A server whose replicas are counted is full now and then, and nothing else is wrong.
+pub(super) fn full_with_replicas(seed: u64) -> HistoryPlan {
+    let mut plan = HistoryPlan::of(seed);
+    (plan.path.slow, plan.path.rounds, plan.path.has_replicas) = (0, 0, true);
+    plan.path.latency = plan.path.latency.min(5 * MILLI);
+    let full = PlannedTrouble::Refuse { why: Refusal::OutOfMemory, lasts: 2 * SECOND };
+    troubled(&mut plan, 3, |_| full);
     plan
 }

@@ -1,11 +1,16 @@
 //! A server that another one has replaced: it wakes after that, and answers what it was asked before.
 //! And replicas that don't confirm in time what they are counted for.
 
+use redis::{Arg, Value};
+
 use super::World;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::pipe::Item;
 use crate::simulation::plan::HistoryPlan;
+use crate::simulation::planned_trouble::Refusal;
+use crate::simulation::transacting::error;
+use crate::store::redis::verdict_by;
 use crate::store::{Answer, Command, Verb};
 
 /// A command that arrives later than this is answered by a server that was replaced meanwhile. The
@@ -24,6 +29,7 @@ impl HistoryPlan {
             process.command_timeout = process.command_timeout.max(2 * SECOND);
         }
         plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
+        plan.path.has_replicas = plan.path.unconfirmed > 0;
         if seed.is_multiple_of(4) {
             plan.have_sentinels();
         }
@@ -62,7 +68,7 @@ impl World {
 }
 
 impl World {
-    /// The answer to what was executed, if as many replicas confirm it as are wanted.
+    /// The answer to what was executed, if a replica confirms it where one is wanted.
     pub(super) fn confirmed(
         &mut self,
         (index, seq): (usize, u64),
@@ -73,16 +79,30 @@ impl World {
             matches!(command.verb, Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. });
         let is_granted =
             matches!(answer, Ok(Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done));
-        let is_short = self.chance(92, index as u64, seq) % 100 < self.plan.path.unconfirmed;
-        if !(is_counted && is_granted && is_short) || clock::now() >= self.plan.calm_at {
+        if !(self.plan.path.has_replicas && is_counted && is_granted) {
             return answer;
         }
-        if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
-            (&command.verb, command.verb.token())
+        let is_short = self.chance(92, index as u64, seq) % 100 < self.plan.path.unconfirmed;
+        let verdict = self.wait_for_replica(is_short && clock::now() < self.plan.calm_at);
+        if let (Err(_), Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
+            (&verdict, &command.verb, command.verb.token())
         {
             self.server.note(token).is_doubtful = true;
         }
-        Err(Fault::new(FaultClass::Unknown, "no replica has it"))
+        verdict.and(answer)
+    }
+
+    /// A round of waiting, as it is sent to real servers.
+    fn wait_for_replica(&mut self, is_short: bool) -> Result<(), Fault> {
+        let is_full = self.server.refused_by(clock::now()).any(|it| it == Refusal::OutOfMemory);
+        let has_marker = &mut self.server.has_marker;
+        verdict_by(|cmd| match cmd.args_iter().next() {
+            Some(Arg::Simple(b"SET")) if is_full => error("OOM"),
+            Some(Arg::Simple(b"SET")) if std::mem::replace(has_marker, true) => Value::Nil,
+            Some(Arg::Simple(b"SET")) => Value::Okay,
+            Some(Arg::Simple(b"PEXPIRE")) => Value::Int(i64::from(*has_marker)),
+            _ => Value::Int(i64::from(!is_short)),
+        })
     }
 }
 

@@ -36,6 +36,7 @@ impl World {
 
     /// Every now and then.
     pub(super) fn look(&mut self) {
+        self.check_sizes();
         self.check_overdue();
         self.check_delays();
         self.check_conservation();
@@ -262,7 +263,8 @@ impl World {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
         let is_quiet = clock::now() >= self.troubled_until
             && self.plan.path.slow == 0
-            && self.plan.path.rounds == 0;
+            && self.plan.path.rounds == 0
+            && self.plan.path.late_transactions.is_none_or(|late| late == 0);
         let (in_machines, _) = self.processes[call.process].core.tokens();
         let (mut anybody, mut somebody) = (false, false);
         for key in &call.keys {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::simulation::books::HoldNote;
+use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
 use crate::simulation::stay::Left;
 use crate::{LockState, LossReason};
 
@@ -42,7 +43,11 @@ impl World {
     /// that is renewed and lasts for several round trips does not.
     fn may_expire(&self, note: &HoldNote) -> bool {
         let (plan, path) = (&self.plan, &self.plan.path);
-        let is_calm = plan.troubles.is_empty() && plan.deviations.is_empty();
+        // A full server renews what is held.
+        let is_full = |(_, trouble): &(u64, PlannedTrouble)| {
+            matches!(trouble, PlannedTrouble::Refuse { why: Refusal::OutOfMemory, .. })
+        };
+        let is_calm = plan.troubles.iter().all(is_full) && plan.deviations.is_empty();
         let answers = path.slow + path.rounds + path.unconfirmed == 0
             && path.late_transactions.is_none()
             && plan.nodes.is_none()

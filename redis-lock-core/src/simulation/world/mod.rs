@@ -13,6 +13,7 @@ mod promptness;
 mod readers;
 mod resharding;
 mod sentinels;
+mod sizes;
 mod success;
 mod traffic;
 mod transactions;

@@ -43,6 +43,8 @@ pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
 pub(crate) use transaction::{NextStep, Sequence, TransactionSteps};
+#[cfg(test)]
+pub(crate) use wait_round::verdict_by;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -144,6 +144,7 @@ impl WaitRound {
     fn refusal(&self) -> Option<Fault> {
         let [create, write, wait] = self.replies.get(self.riders.len()..)? else { return None };
         match (create, write, wait) {
+            (Value::ServerError(error), ..) if planted!(MarkerRefused) => Some(refused(error)),
             (_, Value::Int(1), Value::ServerError(error)) if is_no_right(error) => {
                 Some(refused(error))
             }
@@ -195,6 +196,18 @@ fn not_replicated(got: u32, wanted: u32) -> Fault {
 pub(super) fn unknown(why: &str) -> Fault {
     let what = format!("it is unknown whether the replicas have it: {why}");
     Fault::new(FaultClass::Unknown, what)
+}
+
+/// The verdict about an answer for which one replica is wanted, from the replies to each command of a round.
+#[cfg(test)]
+pub(crate) fn verdict_by(mut reply: impl FnMut(&Cmd) -> Value) -> Result<(), Fault> {
+    let keys = ["marker".to_owned()].into();
+    let mut round = WaitRound::new(vec![0], Vec::new(), 1, LONGEST, keys);
+    let cmds = round.commands(Moment::START).unwrap_or_default();
+    match cmds.iter().map(|cmd| round.take(reply(cmd))).last() {
+        Some(NextRound::Over(verdict, _)) => verdict,
+        _ => Err(unknown("the round has no end")),
+    }
 }
 
 #[cfg(test)]
