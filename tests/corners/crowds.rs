@@ -6,7 +6,6 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks};
-use testbed::{Proxy, Server};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
@@ -117,29 +116,6 @@ fn waiters_that_are_served() {
         }
         start.elapsed()
     });
-}
-
-/// How long the next caller waits when a connection has ended on which so many calls were given up.
-fn next_of_those_that_gave_up(count: usize) -> Duration {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port());
-    let locks = open(&proxy.url());
-    job(&locks).blocking_acquire().unwrap().blocking_release().unwrap();
-    proxy.hole_down();
-    for number in 0..count {
-        let mut asking = Box::pin(locks.mutex(format!("k{number}")).acquire());
-        assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    }
-    proxy.pass();
-    proxy.kill_all();
-    let start = Instant::now();
-    job(&locks).blocking_acquire().unwrap().blocking_release().unwrap();
-    start.elapsed()
-}
-
-#[test]
-fn calls_that_were_given_up_before_the_connection_ended() {
-    assert_linear("ending the connection of calls", 4_000, next_of_those_that_gave_up);
 }
 
 #[test]
