@@ -215,6 +215,20 @@ fn l20_a_fencing_number_is_known_to_a_majority_before_its_holder_begins() {
 }
 
 #[test]
+fn an_address_that_comes_to_lead_to_another_node_costs_its_own_vote_only() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let held = take(locks.mutex("held"));
+    nodes.proxies[2].redirect(nodes.servers[0].port());
+    nodes.proxies[2].kill_all();
+    let trouble = || locks.blocking_status("k").unwrap().server.nodes[2].trouble.clone();
+    let is_noticed = || trouble().is_some_and(|what| what.contains("one server"));
+    eventually(PATIENCE, "it is noticed", is_noticed);
+    take(locks.mutex("new")).blocking_release().unwrap();
+    held.blocking_release().unwrap();
+}
+
+#[test]
 fn who_waits_is_told_of_the_release() {
     let nodes = Nodes::start(3);
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());

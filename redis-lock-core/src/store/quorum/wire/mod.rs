@@ -195,9 +195,9 @@ impl Wire for QuorumWire {
             _ => None,
         };
         self.write_cards(now);
-        let misuse = self.misuse().filter(|_| Matter::of(&command.verb) == Matter::Grant);
+        let strangers = self.strangers().filter(|_| Matter::of(&command.verb) == Matter::Grant);
         self.open(seq, command, now);
-        match (cursor, misuse) {
+        match (cursor, strangers) {
             (_, Some(fault)) => self.give(seq, Err(fault)),
             (Some(cursor), _) => self.scan(seq, cursor, now),
             (None, _) => {
