@@ -31,6 +31,8 @@ struct SimulateOptions {
     adopted: bool,
     /// Whether callers are tasks, of which some read the answers.
     readers: bool,
+    /// Whether the machines of processes stand still, with their clocks.
+    still: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
     /// Whether to walk over all small histories, instead of playing random ones.
@@ -45,8 +47,9 @@ struct SimulateOptions {
 /// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
 /// are replaced, as sentinels say in some histories, and on replicas that are counted, with
 /// `--cluster`, on several nodes whose slots move and that leave and come back, with `--adopted`,
-/// where many holds are given away, or with `--readers`, where callers are tasks of runtimes, and those that
-/// read the answers are blocked, dropped, or end with their runtime. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
+/// where many holds are given away, with `--readers`, where callers are tasks of runtimes, and those that
+/// read the answers are blocked, dropped, or end with their runtime, or with `--still`, where the machines of
+/// processes stand still for a while, and their clocks with them. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
 /// histories in which at most D messages are late, lost, executed twice, or the last of their process, with
 /// `--scenario S` over those of one scenario, such as `linger`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -57,6 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         (.., true) => CLUSTER,
         _ if options.adopted => ADOPTED,
         _ if options.readers => READERS,
+        _ if options.still => STILL,
         _ => ORDINARY,
     };
     if let Some(seed) = options.seed {
@@ -91,6 +95,7 @@ const CLUSTER: &str = "simulation::tests::g9_g11_histories_on_several_nodes_keep
 const ADOPTED: &str =
     "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
 const READERS: &str = "simulation::tests::histories_in_which_tasks_read_keep_every_promise";
+const STILL: &str = "simulation::tests::histories_of_machines_that_stand_still_keep_every_promise";
 const SMALL: &str = "simulation::tests::explorer::all_small_histories_keep_every_promise";
 const SMALL_PLANTED: &str =
     "simulation::tests::explorer::planted_faults_are_found_by_few_deviations";
@@ -137,6 +142,10 @@ fn read(arguments: &[String]) -> Result<SimulateOptions> {
         }
         if argument == "--readers" {
             options.readers = true;
+            continue;
+        }
+        if argument == "--still" {
+            options.still = true;
             continue;
         }
         if argument == "--adopted" {

@@ -29,11 +29,38 @@ pub(super) struct ProcessClock {
     /// How much faster than true time it runs, in millionths.
     pub(super) rate: i64,
     pub(super) process: u32,
+    /// From when until when it stands still.
+    stands: (u64, u64),
 }
 
 impl ProcessClock {
+    pub(super) fn new(start: u64, rate: i64, process: u32) -> Self {
+        Self { start, rate, process, stands: (u64::MAX, u64::MAX) }
+    }
+
+    /// It stands still once. Returns whether this is the first time.
+    pub(super) fn stand_still(&mut self, from: u64, until: u64) -> bool {
+        let is_first = self.stands.0 == u64::MAX;
+        if is_first {
+            self.stands = (from, until);
+        }
+        is_first
+    }
+
+    /// What it shows when it stands still, and for how long, if that has begun by this time.
+    pub(super) fn stood_still(&self, by: u64) -> Option<(Moment, u64)> {
+        let (from, until) = self.stands;
+        (from <= by).then(|| (Moment::from_nanos(self.at(from)), until - from))
+    }
+
     /// The time that it shows at a true time.
     pub(super) fn at(&self, time: u64) -> u64 {
+        let (from, until) = self.stands;
+        self.counted(time.min(from) + time.saturating_sub(until))
+    }
+
+    /// The time that it shows when it has run for so long.
+    fn counted(&self, time: u64) -> u64 {
         let gained = i128::from(time) * i128::from(self.rate) / 1_000_000;
         (i128::from(self.start) + i128::from(time) + gained) as u64
     }
@@ -49,10 +76,11 @@ impl ProcessClock {
         }
         let mut time = (passed * 1_000_000 / i128::from(1_000_000 + self.rate)) as u64;
         time = time.saturating_sub(2);
-        while self.at(time) < shown.as_nanos() {
+        while self.counted(time) < shown.as_nanos() {
             time += 1;
         }
-        time
+        let (from, until) = self.stands;
+        if time > from { time + (until - from) } else { time }
     }
 
     /// From here on, this thread runs as the process that has this clock.

@@ -51,6 +51,11 @@ pub(super) enum PlannedTrouble {
         process: usize,
         lasts: u64,
     },
+    /// The machine of a process stands still, and its clock as well.
+    StandStill {
+        process: usize,
+        lasts: u64,
+    },
     /// The tasks of a process stand still, its engine does not.
     Block {
         process: usize,
@@ -143,6 +148,7 @@ impl PlannedTrouble {
             | Self::Refuse { lasts, .. }
             | Self::Restart { lasts, .. }
             | Self::Pause { lasts, .. }
+            | Self::StandStill { lasts, .. }
             | Self::Block { lasts, .. }
             | Self::LoseHints { lasts }
             | Self::MoveSlot { lasts, .. }

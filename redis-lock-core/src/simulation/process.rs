@@ -101,7 +101,7 @@ impl SimulatedProcess {
     pub(super) fn new(index: usize, plan: &HistoryPlan, arbiter: ArbiterFactory<'_>) -> Self {
         let of_plan = &plan.processes[index];
         let start = 5_000 * SECOND + index as u64 * 777 * SECOND;
-        let clock = ProcessClock { start, rate: of_plan.rate, process: 10 + index as u32 };
+        let clock = ProcessClock::new(start, of_plan.rate, 10 + index as u32);
         clock.enter();
         let timeout = Duration::from_nanos(of_plan.command_timeout);
         let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);

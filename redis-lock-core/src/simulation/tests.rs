@@ -157,6 +157,11 @@ fn histories_in_which_holds_are_given_away_keep_every_promise() {
     keep_every_promise(HistoryPlan::giving_away, FIXED_SEEDS / 4);
 }
 
+#[test]
+fn histories_of_machines_that_stand_still_keep_every_promise() {
+    keep_every_promise(HistoryPlan::standing_still, FIXED_SEEDS / 12);
+}
+
 /// What is found there with a planted fault is not there without it.
 #[test]
 fn histories_made_for_planted_faults_keep_every_promise() {

@@ -56,7 +56,8 @@ impl World {
     }
 
     pub(super) fn is_excused(&self, note: &HoldNote) -> bool {
-        self.server.tokens.get(note.hold.token.wire()).is_some_and(|token| token.is_excused)
+        let token = self.server.tokens.get(note.hold.token.wire());
+        token.is_some_and(|token| token.is_excused) || self.outlives_margin(note)
     }
 
     fn check_holds(&mut self) {
@@ -107,6 +108,8 @@ impl World {
             Some(LossReason::Expired | LossReason::HoldLimit)
         );
         let is_over = margin.is_zero() || clock::now() >= promised || note.is_given_up.get();
+        // For as long as its clock stood still, less of the margin is left.
+        let is_over = is_over || process.clock.stood_still(clock::now()).is_some();
         if is_over || !has_lapsed || process.is_closing || self.is_excused(note) {
             return;
         }

@@ -14,6 +14,7 @@ mod readers;
 mod resharding;
 mod sentinels;
 mod sizes;
+mod stand_still;
 mod success;
 mod traffic;
 mod transactions;

@@ -26,7 +26,7 @@ impl World {
         self.begin_trouble(trouble, now);
     }
 
-    fn begin_trouble(&mut self, trouble: PlannedTrouble, now: u64) {
+    pub(super) fn begin_trouble(&mut self, trouble: PlannedTrouble, now: u64) {
         match trouble {
             PlannedTrouble::Cut { process, late } => {
                 if let Some(link) = self.link_of(process) {
@@ -64,6 +64,7 @@ impl World {
                 let until = &mut self.processes[process].stands_until;
                 *until = (*until).max(now + lasts);
             }
+            PlannedTrouble::StandStill { process, lasts } => self.stand_still(process, lasts),
             PlannedTrouble::Block { process, lasts } => {
                 self.stand(process, lasts);
                 let until = &mut self.processes[process].blocks_until;
