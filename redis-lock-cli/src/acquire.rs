@@ -8,16 +8,22 @@ use serde_json::json;
 use crate::args::{Acquire, Common};
 use crate::exit::{Code, Failure};
 use crate::getting;
+use crate::signals::Signals;
 
 pub(crate) async fn acquire(
     locks: &Locks,
     common: &Common,
     task: &Acquire,
 ) -> Result<Code, Failure> {
+    let mut signals = Signals::listen()?;
     let key = task.key.text();
     let request = || getting::request(locks, &key, &task.getting.kind).ttl(task.ttl).renew(false);
     let fenced = if task.fence { request().fenced() } else { request() };
-    let guard = getting::get(fenced, &task.getting).await?;
+    // A lock that was granted meanwhile is released.
+    let guard = tokio::select! {
+        acquired = getting::get(fenced, &task.getting) => acquired?,
+        signal = signals.next() => return Ok(Code::of_signal(signal.as_raw())),
+    };
     let fence = guard.fence();
     let token = guard.detach();
     if let Err(error) = print(common, &key, &token, fence) {

@@ -1,5 +1,6 @@
 //! The command line, and its manual.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ EXIT STATUS
   78   no server was named, or an option has no meaning
   126  `run`: the command can't be executed
   127  `run`: the command was not found
-  128+n  `run`: the command, or redis-lock while it waited, was ended by signal n
+  128+n  `run`: the command was ended by signal n; `run` and `acquire`: redis-lock was while it waited
   Otherwise `run` exits as its command did.
 
 ENVIRONMENT
@@ -288,9 +289,9 @@ pub(crate) struct Release {
 /// Waits for the lock, runs the command, renews the lock while it runs, and gives the lock back
 /// when it ends. Exits as the command did.
 ///
-/// Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command. Unless it runs in the
-/// foreground of a terminal, the command gets a process group of its own, and signals reach all of
-/// it.
+/// Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command, but for those that were
+/// ignored when redis-lock was started, as HUP is by nohup. Unless it runs in the foreground of a
+/// terminal, the command gets a process group of its own, and signals reach all of it.
 ///
 /// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed),
 /// the command is stopped: TERM, and KILL after --grace. The exit code is then 76, not the
@@ -332,7 +333,7 @@ pub(crate) struct Run {
     pub(crate) grace: Duration,
     /// The command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Check whether a server is fit for locks

@@ -8,7 +8,7 @@ use redis_lock_core::{LockKind, Locks, ServerInfo, Status, Topology, Wait};
 use serde_json::json;
 
 use crate::args::{Check, Common};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, reported};
 use crate::table;
 
 /// So many keys are looked at in a cluster, so that each of its primaries is likely to have one.
@@ -23,7 +23,7 @@ pub(crate) async fn check(locks: &Locks, common: &Common, task: &Check) -> Resul
     warnings.extend(of_server(&server));
     let (count, endless) = list(locks).await?;
     warnings.extend(of_endless(&endless));
-    let mut out = stdout().lock();
+    let code = if warnings.is_empty() { Code::OK } else { Code::NO };
     if common.json {
         let report = json!({
             "ok": warnings.is_empty(),
@@ -34,17 +34,16 @@ pub(crate) async fn check(locks: &Locks, common: &Common, task: &Check) -> Resul
             "locks": count,
             "warnings": warnings,
         });
-        writeln!(out, "{report}")?;
-    } else {
-        let version = table::plain(&server.version);
-        writeln!(out, "server   {version}, {}", server.topology)?;
-        writeln!(out, "lock     acquired and released in {pair:.1?}")?;
-        writeln!(out, "locks    {count}")?;
-        for warning in &warnings {
-            writeln!(out, "warning  {}", table::plain(warning))?;
-        }
+        return reported(writeln!(stdout(), "{report}"), code);
     }
-    Ok(if warnings.is_empty() { Code::OK } else { Code::NO })
+    let version = table::plain(&server.version);
+    let mut lines = vec![
+        format!("server   {version}, {}", server.topology),
+        format!("lock     acquired and released in {pair:.1?}"),
+        format!("locks    {count}"),
+    ];
+    lines.extend(warnings.iter().map(|warning| format!("warning  {}", table::plain(warning))));
+    reported(writeln!(stdout(), "{}", lines.join("\n")), code)
 }
 
 /// Acquires and releases a lock that no other program asks for.

@@ -84,8 +84,6 @@ impl Failure {
                 Code::FOREIGN
             }
             Self::Lock(_) => Code::UNAVAILABLE,
-            // The reader of the output has closed the pipe, which is no failure.
-            Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
             Self::Io(_) | Self::File { .. } => Code::IO,
             Self::Usage(_) => Code::USAGE,
             Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
@@ -99,8 +97,6 @@ impl Failure {
     pub(crate) fn is_told(&self) -> bool {
         match self {
             Self::Busy { quiet, .. } => !quiet,
-            // The reader of the output has closed the pipe, which is no failure.
-            Self::Io(error) => error.kind() != io::ErrorKind::BrokenPipe,
             _ => true,
         }
     }
@@ -141,6 +137,18 @@ impl fmt::Display for Failure {
             Self::Usage(what) => f.write_str(what),
             Self::Command { name, error } => write!(f, "{name}: {error}"),
         }
+    }
+}
+
+/// The exit code of a command that has written its report. A reader that has closed the pipe changes nothing
+/// about it.
+pub(crate) fn reported(
+    written: Result<(), impl Into<Failure>>,
+    code: Code,
+) -> Result<Code, Failure> {
+    match written.map_err(Into::into) {
+        Err(Failure::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(code),
+        written => written.map(|()| code),
     }
 }
 

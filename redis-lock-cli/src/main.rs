@@ -15,6 +15,7 @@ mod screen;
 mod segments;
 mod server;
 mod show;
+mod signals;
 mod table;
 mod timestamp;
 mod watch;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Task};
-use exit::{Code, Failure};
+use exit::{Code, Failure, reported};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -71,10 +72,11 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let locks = server::locks(&common, &task).await?;
+        let unread = |failure| reported(Err::<(), Failure>(failure), Code::OK);
         let done = match task {
-            Task::Ls(task) => list::list(&locks, &common, &task).await,
+            Task::Ls(task) => list::list(&locks, &common, &task).await.or_else(unread),
             Task::Show(task) => show::show(&locks, &common, &task).await,
-            Task::Watch(task) => watch::watch(&locks, &common, &task).await,
+            Task::Watch(task) => watch::watch(&locks, &common, &task).await.or_else(unread),
             Task::Acquire(task) => acquire::acquire(&locks, &common, &task).await,
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,

@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use clap::CommandFactory;
 
 use crate::args::{Arguments, Completions, Man};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, reported};
 
 /// The manual page of the program, or of one of its commands.
 pub(crate) fn man(task: &Man) -> Result<Code, Failure> {
@@ -24,14 +24,12 @@ pub(crate) fn man(task: &Man) -> Result<Code, Failure> {
     };
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text)?;
-    stdout().write_all(&text)?;
-    Ok(Code::OK)
+    reported(stdout().write_all(&text), Code::OK)
 }
 
 /// The script by which a shell completes the program's arguments.
 pub(crate) fn completions(task: &Completions) -> Result<Code, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(task.shell, &mut Arguments::command(), "redis-lock", &mut text);
-    stdout().write_all(&text)?;
-    Ok(Code::OK)
+    reported(stdout().write_all(&text), Code::OK)
 }

@@ -2,11 +2,11 @@
 
 use std::io::{Write, stderr, stdin, stdout};
 
-use redis_lock_core::{Locks, Request, Status, Token};
+use redis_lock_core::{Done, Holder, LockKind, Locks, Request, Status, Token};
 use serde_json::json;
 
 use crate::args::{Common, Release};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, reported};
 use crate::{getting, table};
 
 pub(crate) async fn release(
@@ -19,20 +19,20 @@ pub(crate) async fn release(
     let released = match &task.token {
         Some(token) => given_back(getting::request(locks, &key, &task.kind), token).await?,
         None => {
-            (task.yes || agreed(&locks.status(key.as_str()).await?)?)
+            (task.yes || agreed(locks, &key).await?)
                 && locks.force_release(key.as_str(), reason).await?
         }
     };
     let mut out = stdout().lock();
-    if common.json {
+    let written = if common.json {
         let report = json!({ "key": key, "released": released, "reason": task.reason });
-        writeln!(out, "{report}")?;
+        writeln!(out, "{report}")
     } else if released {
-        writeln!(out, "released {}", table::plain(&key))?;
+        writeln!(out, "released {}", table::plain(&key))
     } else {
-        writeln!(out, "nothing was released")?;
-    }
-    Ok(if released { Code::OK } else { Code::NO })
+        writeln!(out, "nothing was released")
+    };
+    reported(written, if released { Code::OK } else { Code::NO })
 }
 
 /// Ends the hold of a token; `false` when the token does not have the lock.
@@ -49,10 +49,27 @@ async fn given_back(request: Request, token: &Token) -> Result<bool, Failure> {
 }
 
 /// Asks whether to go on. No answer counts as no.
-fn agreed(status: &Status) -> Result<bool, Failure> {
+async fn agreed(locks: &Locks, key: &str) -> Result<bool, Failure> {
+    let status = locks.status(key).await?;
     if !status.is_held() && status.done.is_none() {
-        return Ok(true);
+        // Who takes it from now on is not to lose it. What is no lock is refused in words.
+        return Ok(status.kind == LockKind::Foreign);
     }
+    if !answered(&status)? {
+        return Ok(false);
+    }
+    let now = locks.status(key).await?;
+    let is_shown = |holder: &Holder| status.holders.iter().any(|it| it.token == holder.token);
+    let was_done = |done: &Done| status.done.as_ref().is_some_and(|it| it.at == done.at);
+    let is_same = now.holders.iter().all(is_shown) && now.done.iter().all(was_done);
+    if !is_same {
+        writeln!(stderr(), "it has another holder by now")?;
+    }
+    Ok(is_same)
+}
+
+/// Shows who would lose it, and reads the answer.
+fn answered(status: &Status) -> Result<bool, Failure> {
     let mut out = stderr().lock();
     if let Some(done) = &status.done {
         let by =

@@ -1,5 +1,6 @@
 //! Which server, and how it is reached.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -76,10 +77,10 @@ fn label(task: &Task) -> Option<String> {
         Task::Acquire(acquire) => (acquire.getting.label.as_ref(), None),
         _ => return None,
     };
-    let of_command = |command: &String| {
+    let of_command = |command: &OsString| {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
-        format!("{host}/{} {command}", std::process::id())
+        format!("{host}/{} {}", std::process::id(), command.display())
     };
     given.cloned().or_else(|| command.map(of_command))
 }

@@ -5,7 +5,8 @@ mod scenery;
 
 use std::time::{Duration, Instant};
 
-use testbed::{Server, eventually};
+use rustix::process::Signal;
+use testbed::{Program, Proxy, Server, eventually};
 
 use scenery::{SECOND, code, locks, objects, run, text};
 
@@ -102,7 +103,7 @@ fn a_label_stands_alone() {
     let mut running = scenery::Running::start(&server, &line);
     assert_eq!(running.line(), "up");
     assert_eq!(label().as_deref(), Some("cron"));
-    running.signal(rustix::process::Signal::TERM);
+    running.signal(Signal::TERM);
     assert_eq!(running.end().0, 143);
 }
 
@@ -143,4 +144,19 @@ fn segments_make_the_key_that_the_attribute_makes() {
     assert_eq!(code(&busy), 75);
     let line = [&["release", "--yes", "--reason", "x"], parts.as_slice()].concat();
     assert_eq!(code(&run(&server, &line)), 0);
+}
+
+#[test]
+fn a_signal_ends_acquire_and_leaves_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let mut command = scenery::command(&server);
+    command.env("REDIS_URL", proxy.url()).args(["acquire", "job", "--ttl", "1m"]);
+    proxy.delay_down(Duration::from_millis(300));
+    let mut program = Program::spawn(command);
+    // The server has granted it, and the answer is on its way.
+    eventually(10 * SECOND, "it is granted", || server.exists("lock:job"));
+    program.signal(Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(128 + 15));
+    server.assert_clean();
 }

@@ -2,9 +2,12 @@
 
 mod scenery;
 
+use std::io::{Read, Write};
+use std::process::Stdio;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testbed::{Server, eventually};
+use testbed::{Program, Server, eventually};
 
 use scenery::{Running, SECOND, answering, code, locks, objects, run, text};
 
@@ -134,6 +137,47 @@ fn release_asks_first() {
     assert_eq!(code(&again), 1);
     let expected = json!({ "key": "job", "released": false, "reason": "x" });
     assert_eq!(objects(&again.stdout), [expected]);
+}
+
+#[test]
+fn who_has_got_the_lock_since_it_was_shown_keeps_it() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let guard = locks.mutex("job").blocking_acquire().unwrap();
+    let mut command = scenery::command(&server);
+    command.args(["release", "job", "--reason", "x"]).stdin(Stdio::piped());
+    let mut program = Program::spawn(command);
+    let (mut errors, mut said) = (program.stderr().unwrap(), vec![0; 8]);
+    while !said.ends_with(b"[y/N] ") {
+        let mut byte = [0];
+        errors.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    guard.blocking_release().unwrap();
+    let next = locks.mutex("job").blocking_acquire().unwrap();
+    program.stdin().unwrap().write_all(b"y\n").unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(1));
+    next.blocking_verify().unwrap();
+}
+
+#[test]
+fn the_exit_code_is_right_although_nobody_reads_what_is_written() {
+    let server = Server::start();
+    let unread = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = scenery::command(&server);
+        command.args(arguments).stdout(writer);
+        code(&Program::spawn(command).output(""))
+    };
+    assert_eq!(unread(&["acquire", "job", "--ttl", "1m"]), 74, "no caller has the token");
+    server.assert_clean();
+    assert_eq!(unread(&["show", "job"]), 1);
+    assert_eq!(unread(&["release", "job", "--reason", "x", "--yes"]), 1);
+    let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    assert_eq!((unread(&["show", "job"]), unread(&["ls"]), unread(&["man"])), (0, 0, 0));
+    assert_eq!(unread(&["release", "job", "--reason", "x", "--yes"]), 0);
+    assert!(guard.blocking_release().is_err());
 }
 
 #[test]

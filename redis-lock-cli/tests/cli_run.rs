@@ -2,6 +2,7 @@
 
 mod scenery;
 
+use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -152,6 +153,24 @@ fn an_interrupt_reaches_the_command() {
 }
 
 #[test]
+fn a_signal_that_is_ignored_as_under_nohup_does_not_reach_the_command() {
+    let server = Server::start();
+    let program = env!("CARGO_BIN_EXE_redis-lock");
+    let inner = "trap \"exit 5\" TERM; echo up; while :; do sleep 0.05; done";
+    let script = format!("trap '' HUP; exec {program} run job -- sh -c '{inner}'");
+    let mut command = scenery::command_of("sh", &server);
+    command.args(["-c", &script]);
+    let mut running = Running::spawn(command);
+    assert_eq!(running.line(), "up");
+    running.signal(Signal::HUP);
+    testbed::holds_for(Duration::from_millis(300), "the command goes on", || {
+        !running.has_no_living_child()
+    });
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().0, 5);
+}
+
+#[test]
 fn a_command_that_a_signal_ends_gives_128_and_its_number() {
     let server = Server::start();
     let mut running =
@@ -217,4 +236,87 @@ fn commands_that_are_not_there_give_the_lock_back() {
     assert_eq!(code(&run(&server, &["run", "job", "--", "/nonexistent/program"])), 127);
     assert_eq!(code(&run(&server, &["run", "job", "--", "/"])), 126);
     server.assert_clean();
+}
+
+/// Nobody reads what it says.
+fn unheard(server: &Server, arguments: &[&str]) -> Program {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = scenery::command(server);
+    command.args(arguments).stderr(writer);
+    Program::spawn(command)
+}
+
+#[test]
+fn a_loss_is_76_although_nobody_reads_what_is_said() {
+    let server = Server::start();
+    let job = ["run", "job", "--", "sh", "-c", "while :; do sleep 0.05; done"];
+    let mut program = unheard(&server, &job);
+    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    assert!(locks(&server).blocking_force_release("job", "it hangs").unwrap());
+    assert_eq!(program.wait().unwrap().code(), Some(76));
+}
+
+#[test]
+fn the_command_runs_although_nobody_reads_what_is_said() {
+    let server = Server::start();
+    let mut program = unheard(&server, &["run", "job", "--json", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(program.wait().unwrap().code(), Some(7));
+    server.assert_clean();
+}
+
+#[test]
+fn a_command_that_outlived_the_lease_of_a_stopped_program_is_76() {
+    let server = Server::start();
+    // Which of the loss and the command's end is noticed first must make no difference.
+    let start = |number: usize| {
+        let (key, ttl) = (format!("job{number}"), "600ms");
+        let arguments = ["run", &key, "--ttl", ttl, "--", "sh", "-c", "echo up; sleep 1.5"];
+        Running::start(&server, &arguments)
+    };
+    let mut all: Vec<_> = (0..8).map(start).collect();
+    for running in &mut all {
+        assert_eq!(running.line(), "up");
+        running.signal(Signal::STOP);
+    }
+    for (number, running) in all.into_iter().enumerate() {
+        let key = format!("job{number}");
+        // The lock is another holder's, while the command goes on.
+        let _other = locks(&server).mutex(key).blocking_acquire().unwrap();
+        eventually(10 * SECOND, "the command has ended", || running.has_no_living_child());
+        running.signal(Signal::CONT);
+        assert_eq!(running.end().0, 76);
+    }
+}
+
+#[test]
+fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
+    let server = Server::start();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    // The line that says that the lock was acquired has to wait until somebody reads.
+    let mut full = writer.try_clone().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while std::io::Write::write(&mut full, &[b'x'; 4096]).is_ok() {}
+    while std::io::Write::write(&mut full, b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    drop(full);
+    let mut command = scenery::command(&server);
+    // It would be found to be missing.
+    let job = ["run", "job", "--json", "--max-hold", "300ms", "--", "/nonexistent/program"];
+    command.args(job).stderr(writer);
+    let mut program = Program::spawn(command);
+    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    eventually(5 * SECOND, "it was held for too long", || !server.exists("lock:job"));
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    assert_eq!(program.wait().unwrap().code(), Some(76));
+}
+
+#[test]
+fn the_words_of_the_command_may_be_any_bytes() {
+    let server = Server::start();
+    let mut command = scenery::command(&server);
+    let word = std::ffi::OsString::from_vec(b"\xff\xfe".to_vec());
+    command.args(["run", "job", "--", "printf", "%s"]).arg(&word);
+    let output = Program::spawn(command).output("");
+    assert_eq!((code(&output), &output.stdout), (0, &word.into_vec()), "{output:?}");
 }

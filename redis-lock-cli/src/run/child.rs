@@ -1,5 +1,6 @@
 //! The command that runs under the lock.
 
+use std::ffi::{OsStr, OsString};
 use std::io::stdin;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -21,10 +22,10 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn spawn(command: &[String], guard: &Guard) -> Result<Self, Failure> {
+    pub(crate) fn spawn(command: &[OsString], guard: &Guard) -> Result<Self, Failure> {
         // The command line's parser asks for one word at least.
         let (name, arguments) =
-            command.split_first().map_or(("", command), |(name, rest)| (name.as_str(), rest));
+            command.split_first().map_or((OsStr::new(""), command), |(name, rest)| (&**name, rest));
         let leads = !is_in_foreground();
         let mut command = Command::new(name);
         command
@@ -39,8 +40,8 @@ impl Child {
         if leads {
             command.process_group(0);
         }
-        let process =
-            command.spawn().map_err(|error| Failure::Command { name: name.to_owned(), error })?;
+        let failed = |error| Failure::Command { name: name.to_string_lossy().into_owned(), error };
+        let process = command.spawn().map_err(failed)?;
         let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Ok(Self { process, pid, leads })
     }

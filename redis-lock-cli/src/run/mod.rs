@@ -1,18 +1,17 @@
 //! `redis-lock run`.
 
 mod child;
-mod signals;
 
 use std::io::{Write, stderr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_lock_core::{Guard, LockError, Locks, LossReason};
 
 use crate::args::{Common, Run};
 use crate::exit::{Code, Failure};
+use crate::signals::Signals;
 use crate::{getting, json, table};
 use child::Child;
-use signals::Signals;
 
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
@@ -45,8 +44,10 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     };
     if common.json {
         let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        writeln!(stderr(), "{}", json::acquired(&guard, waited))?;
+        say(&json::acquired(&guard, waited));
     }
+    // Who reads that may have taken longer than the lease.
+    guard.ensure(Duration::ZERO)?;
     let mut child = Child::spawn(&task.command, &guard)?;
     let (code, lost) = supervise(&mut child, &guard, &mut signals, &task).await?;
     let succeeds = task.once.is_some() && lost.is_none() && code == Code::OK;
@@ -58,7 +59,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
             } else {
                 table::plain(&format!("redis-lock: lock `{key}` was lost: {reason}"))
             };
-            writeln!(stderr(), "{line}")?;
+            say(&line);
             Ok(Code::LOST)
         }
         None => Ok(code),
@@ -74,7 +75,12 @@ async fn supervise(
 ) -> Result<(Code, Option<LossReason>), Failure> {
     loop {
         tokio::select! {
-            ended = child.ended() => return Ok((ended?, None)),
+            ended = child.ended() => {
+                let code = ended?;
+                // This program may have been stopped, and the command have gone on without the lock.
+                let lost = if guard.is_held() { None } else { Some(guard.lost().await) };
+                return Ok((code, lost));
+            }
             signal = signals.next() => child.pass_on(signal),
             reason = guard.lost() => return Ok((child.stop(task.grace).await?, Some(reason))),
         }
@@ -86,9 +92,7 @@ async fn supervise(
 async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
     let outcome = if succeeds { guard.complete().await } else { guard.release().await };
     if let (true, Err(error)) = (succeeds, &outcome) {
-        let line = format!("redis-lock: the command may be run again, {error}");
-        // Where nobody reads it, the command has succeeded nevertheless.
-        let _ = writeln!(stderr(), "{}", table::plain(&line));
+        say(&table::plain(&format!("redis-lock: the command may be run again, {error}")));
     }
     match outcome {
         // A lease that ran out only now was good until the command's end.
@@ -97,4 +101,9 @@ async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
         // The lease ends by itself.
         _ => None,
     }
+}
+
+/// Writes a line to standard error. Where that can't be, the command and its exit code count nevertheless.
+fn say(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
 }

@@ -15,14 +15,23 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The program, on this server.
 pub(crate) fn command(server: &Server) -> Command {
-    let mut command = bare_command();
+    command_of(env!("CARGO_BIN_EXE_redis-lock"), server)
+}
+
+/// Another program that starts it, on this server.
+pub(crate) fn command_of(program: &str, server: &Server) -> Command {
+    let mut command = bare_command_of(program);
     command.env("REDIS_URL", server.url());
     command
 }
 
 /// The program, on no server.
 pub(crate) fn bare_command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redis-lock"));
+    bare_command_of(env!("CARGO_BIN_EXE_redis-lock"))
+}
+
+fn bare_command_of(program: &str) -> Command {
+    let mut command = Command::new(program);
     command
         .env_remove("REDIS_URL")
         .env_remove("REDIS_LOCKS_NAMESPACE")
@@ -64,6 +73,10 @@ impl Running {
     pub(crate) fn start(server: &Server, arguments: &[&str]) -> Self {
         let mut command = command(server);
         command.args(arguments);
+        Self::spawn(command)
+    }
+
+    pub(crate) fn spawn(command: Command) -> Self {
         let mut program = Program::spawn(command);
         let lines = BufReader::new(program.stdout().unwrap());
         Self { program, lines }
@@ -78,6 +91,16 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.program.signal(signal);
+    }
+
+    /// Whether what it started has ended, collected or not.
+    pub(crate) fn has_no_living_child(&self) -> bool {
+        let pid = self.program.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.unwrap().split_whitespace().all(|child| {
+            std::fs::read_to_string(format!("/proc/{child}/stat"))
+                .map_or(true, |stat| stat.contains(") Z "))
+        })
     }
 
     /// Its exit code, and all it said on its way.
