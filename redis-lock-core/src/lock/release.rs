@@ -120,6 +120,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) -> Option<Token> {
         self.notice_loss(env, out);
+        self.release_lapsed(hold, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
         if !is_it || !hold.release(env.now) {
             return None;

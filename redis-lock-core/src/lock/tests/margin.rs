@@ -61,15 +61,21 @@ fn a_hold_that_has_lapsed_is_released_when_its_guard_is_dropped() {
 
 #[test]
 fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
-    let mut bench = Bench::new();
-    let hold = bench.hold(1, with_margin());
-    bench.ask(2, with_margin());
-    bench.now += 31_000;
-    drop(bench.release(&hold));
-    let out = &bench.effects.out;
-    assert!(matches!(out[..], [Outgoing::Part(_), Outgoing::Ask(_)]), "{out:?}");
-    bench.cancel(2);
-    assert_eq!((bench.parted().len(), bench.questions().len()), (2, 1));
+    for is_detached in [false, true] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, with_margin());
+        bench.ask(2, with_margin());
+        bench.now += 31_000;
+        if is_detached {
+            assert!(bench.step(|machine, env, out| machine.detach(&hold, env, out)).is_none());
+        } else {
+            drop(bench.release(&hold));
+        }
+        let out = &bench.effects.out;
+        assert!(matches!(out[..], [Outgoing::Part(_), Outgoing::Ask(_)]), "{out:?}");
+        bench.cancel(2);
+        assert_eq!((bench.parted().len(), bench.questions().len()), (2, 1));
+    }
 }
 
 #[test]
