@@ -11,18 +11,14 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::notice_list::NoticeList;
-use super::outages::OutageLine;
 use super::path::{InHand, LockId, QueueEntry, ReadyReply, Reply, Settled};
 use super::places::Place;
 use super::table::Handle;
 use crate::LockError;
-use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::kind::LockSort;
-use crate::domain::status::IdleEvent;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Confirmation, Effects, Later, Machine};
-use crate::observe::Audience;
+use crate::observe::{Audience, Observation};
 use crate::store::Answer;
 
 /// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
@@ -44,24 +40,6 @@ pub(crate) enum Notice {
     OpenReader(super::places::PlaceId),
 }
 
-/// A report, which only subscribers and recorders need.
-#[derive(Debug)]
-pub(crate) enum Observation {
-    Contended(Arc<Demand>, Option<String>),
-    LongWait(Arc<Demand>, Box<LockError>),
-    Renewed(LockSort),
-    Missed {
-        demand: Arc<Demand>,
-        fault: Fault,
-        /// Whether it is the first one of this outage.
-        is_first: bool,
-    },
-    /// A command for the lock at this key failed.
-    Failed(String, LockSort, Fault),
-    Idle(LockSort, IdleEvent),
-    Outage(OutageLine),
-}
-
 impl Notice {
     pub(super) fn confirm((confirm, outcome): Confirmation) -> Self {
         Self::Confirm(confirm, outcome.map_err(Box::new))
@@ -81,18 +59,10 @@ impl Notice {
             Later::Fail(handle, error) => Self::Fail(handle, error),
             Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
-            Later::Contended(demand, holder) => {
-                Self::observe(Observation::Contended(demand, holder))
-            }
-            Later::LongWait(demand, error) => Self::observe(Observation::LongWait(demand, error)),
-            Later::Renewed(sort) => Self::observe(Observation::Renewed(sort)),
             Later::Missed(demand, fault) => {
                 Self::observe(Observation::Missed { demand, fault, is_first: true })
             }
-            Later::Fault(demand, fault) => {
-                Self::observe(Observation::Failed(demand.key().to_string(), demand.sort(), fault))
-            }
-            Later::Idle(sort, event) => Self::observe(Observation::Idle(sort, event)),
+            Later::Observe(observation) => Self::Observe(observation),
             Later::Broken(machine) => Self::Broken(machine),
         }
     }

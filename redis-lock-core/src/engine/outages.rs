@@ -10,22 +10,11 @@ use super::places::{Place, PlaceId};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::wire::NodeName;
+use crate::observe::OutageLine;
 
 /// The shortest time between two warnings of one kind about one server. So a server that fails and
 /// works by turns gets two lines in this time.
 const PAUSE: Duration = Duration::from_secs(60);
-
-/// A line for operators.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct OutageLine {
-    /// Which server it is, where there are several.
-    pub(crate) server: Option<NodeName>,
-    pub(crate) why: String,
-    /// Zero when it begins.
-    pub(crate) lasted: Duration,
-    pub(crate) is_over: bool,
-}
 
 /// The failures of one kind at one server, the present ones or the last ones.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use super::core::{Core, Work, put_on};
-use super::notices::{Notice, Observation};
-use super::outages::OutageLine;
+use super::notices::Notice;
 use super::path::{Gathering, LockId, Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::table::Shard;
@@ -22,7 +21,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, Outcome, Outgoing};
-use crate::observe::{self, Audience};
+use crate::observe::{Observation, OutageLine};
 use crate::store::Answer;
 use crate::store::redis::NextPart;
 use crate::store::wire::{Map, NodeName, Redirect};
@@ -232,7 +231,7 @@ impl Core {
             Notice::Wake(waker) => waker.wake(),
             Notice::Broken(machine) => drop(machine),
             Notice::OpenReader(place) => self.open_reader(place),
-            Notice::Observe(observation) => tell(*observation, &self.notices.audience),
+            Notice::Observe(observation) => observation.tell(&self.notices.audience),
         }
     }
 
@@ -288,29 +287,6 @@ impl Core {
             while let Some(notice) = core.notices.next() {
                 core.act(|work| core.carry_out(notice, work));
             }
-        }
-    }
-}
-
-/// Reports to subscribers and recorders.
-fn tell(observation: Observation, audience: &Audience) {
-    match observation {
-        Observation::Contended(demand, holder) => {
-            observe::contended(&demand, holder.as_deref(), audience);
-        }
-        Observation::LongWait(demand, error) => {
-            audience.tell(|| observe::log::long_wait(&error, demand.holding.as_deref()));
-        }
-        Observation::Renewed(sort) => observe::renewed(sort),
-        Observation::Missed { demand, fault, is_first } => {
-            observe::failed(demand.key(), demand.sort(), &fault, audience);
-            observe::missed(&demand, &fault, is_first, audience);
-        }
-        Observation::Failed(key, sort, fault) => observe::failed(&key, sort, &fault, audience),
-        Observation::Idle(sort, event) => observe::idle(sort, event),
-        Observation::Outage(line) => {
-            let OutageLine { server, why, lasted, is_over } = &line;
-            audience.tell(|| observe::log::outage(server.as_deref(), why, *lasted, *is_over));
         }
     }
 }

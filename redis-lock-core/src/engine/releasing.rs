@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::notices::{Notice, Observation};
+use super::notices::Notice;
 use super::path::QueueEntry;
 use super::reaper::Reaper;
 use super::shutdown::given_up;
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
-use crate::{LockError, observe};
+use crate::observe::{self, Observation};
 
 /// So many of the last releases of a server that was replaced are repeated at once, and as many after
 /// each pause: all processes do so at the same time, and their callers want locks of its successor.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::question::{About, Open};
 use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
-use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, asked_ttl};
+use super::{Attempt, Effects, Env, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -13,6 +13,7 @@ use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};
 use crate::domain::token::Mark;
+use crate::observe::Observation;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 
@@ -425,7 +426,7 @@ impl<W> Machine<W> {
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {
             let demand = Arc::clone(&contending.demand);
-            out.later.push(Later::Contended(demand, blocker.value.clone()));
+            out.observe(Observation::Contended(demand, blocker.value.clone()));
         }
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };

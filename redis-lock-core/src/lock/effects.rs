@@ -9,6 +9,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEvent;
+use crate::observe::Observation;
 use crate::store::Command;
 use crate::store::wire::contained;
 use crate::{LockError, LossReason, Token};
@@ -65,18 +66,10 @@ pub(crate) enum Later<W> {
     Confirm(Confirm, Result<(), Box<LockError>>),
     /// This hold was lost: wake those who wait for the loss, and notify subscribers.
     Lost(Arc<Hold>),
-    /// Another process has the lock, with this value at the key.
-    Contended(Arc<Demand>, Option<String>),
-    /// A call waits for long; what it would be told if it gave up now.
-    LongWait(Arc<Demand>, Box<LockError>),
-    /// The lease of this hold was renewed.
-    Renewed(LockSort),
     /// A renewal was missed; the lease still runs. Once, until the next renewal.
     Missed(Arc<Demand>, Fault),
-    /// A question about a lock failed.
-    Fault(Arc<Demand>, Fault),
-    /// Something happened to a lease that lingers.
-    Idle(LockSort, IdleEvent),
+    /// For subscribers and recorders.
+    Observe(Box<Observation>),
     /// A bug has broken this machine. It has wakers, so it is dropped when no lock of the engine is held.
     Broken(Box<Machine<W>>),
 }
@@ -99,18 +92,25 @@ impl<W> Effects<W> {
     /// A try to renew the lease failed. A renewal that is due is missed once, however often it is tried.
     pub(super) fn doubt(&mut self, hold: &Hold, fault: Fault, now: Moment) {
         let demand = Arc::clone(&hold.demand);
-        let is_first = hold.doubted(now);
-        self.later.push(if is_first {
-            Later::Missed(demand, fault)
-        } else {
-            Later::Fault(demand, fault)
-        });
+        match hold.doubted(now) {
+            true => self.later.push(Later::Missed(demand, fault)),
+            false => self.failed(&demand, fault),
+        }
+    }
+
+    /// A question about a lock failed.
+    pub(super) fn failed(&mut self, demand: &Demand, fault: Fault) {
+        self.observe(Observation::Failed(demand.key().into(), demand.sort(), fault));
+    }
+
+    pub(super) fn observe(&mut self, observation: Observation) {
+        self.later.push(Later::Observe(Box::new(observation)));
     }
 
     /// Reports what happened to a lease that lingers, if there is a subscriber.
     pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent, env: &Env<'_>) {
         if env.listening {
-            self.later.push(Later::Idle(sort, event));
+            self.observe(Observation::Idle(sort, event));
         }
     }
 

@@ -7,13 +7,14 @@ use super::contend::{Contending, LastAnswer};
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Effects, Env, Later, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
+use super::{Effects, Env, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::IdleEnd;
 use crate::domain::token::Mark;
 use crate::lock::hold::Hold;
+use crate::observe::Observation;
 use crate::{LockError, LossReason};
 
 /// How often the lock is asked for while an earlier release has no answer.
@@ -319,7 +320,8 @@ impl<W> Machine<W> {
         if let error @ LockError::Busy { .. } = self.refusal(first, env.now)
             && self.standing() != LineStanding::HeldBack
         {
-            out.later.push(Later::LongWait(Arc::clone(&first.demand), Box::new(error)));
+            let demand = Arc::clone(&first.demand);
+            out.observe(Observation::LongWait(demand, Box::new(error)));
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
+use crate::observe::Observation;
 use crate::store::{Answer, Blocker, Verb};
 use crate::{LockError, LockState, LossReason};
 
@@ -321,7 +322,7 @@ impl<W> Machine<W> {
         match open.about {
             About::Renew | About::Cut => {
                 if env.listening {
-                    out.later.push(Later::Renewed(held.hold.demand.sort()));
+                    out.observe(Observation::Renewed(held.hold.demand.sort()));
                 }
                 if planted!(RenewedFromAnswer) {
                     open.sent = env.now;
@@ -389,7 +390,7 @@ impl<W> Machine<W> {
                 };
             }
         } else {
-            out.later.push(Later::Fault(Arc::clone(&demand), fault.clone()));
+            out.failed(&demand, fault.clone());
         }
         for asker in open.askers {
             if is_unknown && asker.deadline > env.now {

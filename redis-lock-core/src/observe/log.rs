@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::OutageLine;
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::{held_by, in_words};
@@ -93,14 +94,15 @@ pub(crate) fn scripting_changed(allowed: bool) {
 }
 
 /// A server began to fail, still fails, or works again. To be called where a subscriber may block.
-pub(crate) fn outage(server: Option<&str>, why: &str, lasted: Duration, is_over: bool) {
-    let time = in_words(lasted);
+pub(super) fn outage(line: &OutageLine) {
+    let OutageLine { server, why, lasted, is_over } = line;
+    let (server, time) = (server.as_deref(), in_words(*lasted));
     #[cfg(feature = "tracing")]
     match (is_over, lasted) {
         (true, _) => {
             tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time}; it had failed: {why}");
         }
-        (false, Duration::ZERO) => {
+        (false, &Duration::ZERO) => {
             tracing::warn!(target: "redis_locks", server, "{why}");
         }
         (false, _) => {

@@ -168,27 +168,67 @@ pub(crate) fn found_lost(hold: HoldFacts<'_>, reason: &LossReason) {
     events::found_lost(&hold, reason);
 }
 
-/// Another process has the lock that was asked for.
-pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audience) {
-    Series::of(demand.sort()).contended();
-    let holder = holder.map(Token::from_wire);
-    let label = holder.as_ref().and_then(Token::label);
-    audience.tell(|| events::contended(demand, label.as_deref(), false));
+/// What a machine or the engine has found, for subscribers and recorders.
+#[derive(Debug)]
+pub(crate) enum Observation {
+    /// Another process has the lock that was asked for, with this value at the key.
+    Contended(Arc<Demand>, Option<String>),
+    /// A call waits for long; what it would be told if it gave up now.
+    LongWait(Arc<Demand>, Box<LockError>),
+    /// The lease of a hold was renewed.
+    Renewed(LockSort),
+    /// A renewal was missed; the lease still runs.
+    Missed {
+        demand: Arc<Demand>,
+        fault: Fault,
+        /// Whether it is the first one of this outage.
+        is_first: bool,
+    },
+    /// A command for the lock at this key failed.
+    Failed(String, LockSort, Fault),
+    /// Something happened to a lease that lingers, or that was asked for because it may.
+    Idle(LockSort, IdleEvent),
+    Outage(OutageLine),
 }
 
-/// A renewal was confirmed.
-pub(crate) fn renewed(sort: LockSort) {
-    Series::of(sort).renewed(true);
+/// What operators are told of a server that fails.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct OutageLine {
+    /// Which server it is, where there are several.
+    pub(crate) server: Option<Arc<str>>,
+    pub(crate) why: String,
+    /// Zero when it begins.
+    pub(crate) lasted: Duration,
+    pub(crate) is_over: bool,
 }
 
-/// A renewal was missed; whether it is the first one in an outage of the server.
-pub(crate) fn missed(demand: &Demand, fault: &Fault, is_first: bool, audience: &Audience) {
-    Series::of(demand.sort()).renewed(false);
-    audience.tell(|| events::missed(demand.key(), &demand.title, fault, is_first));
+impl Observation {
+    /// Reports it.
+    pub(crate) fn tell(self, audience: &Audience) {
+        match self {
+            Self::Contended(demand, holder) => {
+                Series::of(demand.sort()).contended();
+                let label = holder.and_then(|holder| Token::from_wire(&holder).label());
+                audience.tell(|| events::contended(&demand, label.as_deref(), false));
+            }
+            Self::LongWait(demand, error) => {
+                audience.tell(|| log::long_wait(&error, demand.holding.as_deref()));
+            }
+            Self::Renewed(sort) => Series::of(sort).renewed(true),
+            Self::Missed { demand, fault, is_first } => {
+                failed(demand.key(), demand.sort(), &fault, audience);
+                Series::of(demand.sort()).renewed(false);
+                let (key, title) = (demand.key(), &demand.title);
+                audience.tell(|| events::missed(key, title, &fault, is_first));
+            }
+            Self::Failed(key, sort, fault) => failed(&key, sort, &fault, audience),
+            Self::Idle(sort, event) => idle(sort, event),
+            Self::Outage(line) => audience.tell(|| log::outage(&line)),
+        }
+    }
 }
 
-/// Something happened to a lease that lingers, or that was asked for because it may.
-pub(crate) fn idle(sort: LockSort, event: IdleEvent) {
+fn idle(sort: LockSort, event: IdleEvent) {
     let series = Series::of(sort);
     match event {
         IdleEvent::Began => series.idle(1.0),
@@ -204,8 +244,7 @@ pub(crate) fn idle(sort: LockSort, event: IdleEvent) {
     }
 }
 
-/// A command for a lock failed.
-pub(crate) fn failed(key: &str, sort: LockSort, fault: &Fault, audience: &Audience) {
+fn failed(key: &str, sort: LockSort, fault: &Fault, audience: &Audience) {
     Series::of(sort).fault(fault.kind);
     audience.tell(|| events::fault(key, &sort.1, fault));
 }

@@ -14,11 +14,12 @@ impl Bench {
 
 /// What happened to leases that linger since the last look.
 fn idle_events(bench: &mut Bench) -> Vec<IdleEvent> {
-    let is_event = |later: &mut Later<u64>| matches!(later, Later::Idle(..));
-    let events = bench.effects.later.extract_if(.., is_event);
-    events
-        .filter_map(|it| if let Later::Idle(_, event) = it { Some(event) } else { None })
-        .collect()
+    let event = |later: &Later<u64>| match observed(later) {
+        Some(Observation::Idle(_, event)) => Some(*event),
+        _ => None,
+    };
+    let later = bench.effects.later.extract_if(.., |later| event(later).is_some());
+    later.filter_map(|later| event(&later)).collect()
 }
 
 /// How many events of this sort there were since the last look.
@@ -130,7 +131,7 @@ fn a_holder_that_was_not_asked_did_nothing() {
 
 #[test]
 fn a_contended_lock_is_reported_once_for_each_wait() {
-    let is_it = |later: &Later<u64>| matches!(later, Later::Contended(..));
+    let is_it = |later: &Later<u64>| matches!(observed(later), Some(Observation::Contended(..)));
     let mut bench = Bench::listening();
     bench.contend(1, demand("k"), busy_with(Some(secs(20))));
     assert_eq!(count(&mut bench, is_it), 1);
@@ -148,7 +149,7 @@ fn a_contended_lock_is_reported_once_for_each_wait() {
 
 #[test]
 fn renewals_and_missed_renewals_are_reported() {
-    let renewed = |later: &Later<u64>| matches!(later, Later::Renewed(_));
+    let renewed = |later: &Later<u64>| matches!(observed(later), Some(Observation::Renewed(_)));
     let missed = |later: &Later<u64>| matches!(later, Later::Missed(..));
     for listening in [true, false] {
         let mut bench = Bench::new();

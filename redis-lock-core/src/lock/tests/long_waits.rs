@@ -8,8 +8,10 @@ fn long_waits(bench: &mut Bench, seconds: u64, mut each: impl FnMut(&mut Bench))
     for second in 1..=seconds {
         bench.tick(1_000);
         each(bench);
-        for later in bench.effects.later.extract_if(.., |it| matches!(it, Later::LongWait(..))) {
-            let Later::LongWait(demand, error) = later else { continue };
+        let is_long = |it: &mut Later<u64>| matches!(observed(it), Some(Observation::LongWait(..)));
+        for later in bench.effects.later.extract_if(.., is_long) {
+            let Later::Observe(observation) = later else { continue };
+            let Observation::LongWait(demand, error) = *observation else { continue };
             let LockError::Busy { waited, holder: Some(holder), .. } = *error else {
                 panic!("{error:?}")
             };

@@ -28,6 +28,7 @@ use super::*;
 use crate::LossReason;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
+use crate::observe::Observation;
 use crate::store::{Answer, Blocker};
 
 /// How long an answer takes.
@@ -383,4 +384,9 @@ const fn secs(seconds: u64) -> Duration {
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// What a step reports to subscribers, if it does.
+fn observed(later: &Later<u64>) -> Option<&Observation> {
+    if let Later::Observe(observation) = later { Some(observation) } else { None }
 }
