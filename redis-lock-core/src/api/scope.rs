@@ -2,18 +2,19 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::task::Poll;
 
 use crate::api::nesting;
 use crate::observe;
+use crate::sync::NonPoisonMutex;
 use crate::{Guard, LockError, LossReason};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
 #[derive(Debug, Default)]
 pub(crate) struct BodyLock {
     /// While a body that has not ended is dropped. Before the guard, which is dropped after it.
-    leaving: Mutex<Option<nesting::Frame>>,
+    leaving: NonPoisonMutex<Option<nesting::Frame>>,
     guard: OnceLock<Guard>,
     /// Whether the body runs to its end although the lock is lost.
     pub(crate) finishes: bool,
@@ -46,17 +47,13 @@ impl BodyLock {
     /// The body is about to be dropped although it has not ended. What it drops runs under the lock, like
     /// the body, until [`left`](Self::left) is called or the lock is dropped.
     pub(crate) fn leave(&self) {
-        self.leaving().get_or_insert_with(|| nesting::enter(self.guard.get()));
+        self.leaving.lock().get_or_insert_with(|| nesting::enter(self.guard.get()));
     }
 
     /// The body has been dropped.
     pub(crate) fn left(&self) {
-        let frame = self.leaving().take();
+        let frame = self.leaving.lock().take();
         drop(frame);
-    }
-
-    fn leaving(&self) -> MutexGuard<'_, Option<nesting::Frame>> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the body until it ends or the lock is lost.

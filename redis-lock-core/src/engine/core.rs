@@ -7,7 +7,7 @@ pub(super) use super::notices::put_on;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::sync::oneshot;
 
@@ -27,6 +27,7 @@ use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::store::wire::contained;
 use crate::store::{Answer, Command};
+use crate::sync::NonPoisonMutex;
 use crate::{Drained, observe};
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
@@ -36,15 +37,15 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) reaper: Mutex<Reaper>,
+    pub(super) reaper: NonPoisonMutex<Reaper>,
     pub(super) pending: Arc<PendingReleases>,
-    pub(super) released: Mutex<Released>,
-    pub(super) search: Mutex<Search>,
+    pub(super) released: NonPoisonMutex<Released>,
+    pub(super) search: NonPoisonMutex<Search>,
     pub(super) outages: Outages,
     pub(crate) idle: IdleLeases,
     pub(super) in_use_answers: InUseAnswers,
     /// Finds the machine of a token that may be in the server's queue, and so in a message.
-    index: Mutex<HashMap<Arc<str>, LockId>>,
+    pub(super) index: NonPoisonMutex<HashMap<Arc<str>, LockId>>,
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
     /// When a drain ends at the latest, once there is one.
@@ -54,7 +55,7 @@ pub(crate) struct Core {
     /// Those who wait until a drain or a shutdown has begun or ended.
     pub(super) stages: Arc<NewsWaiters>,
     /// When a shutdown gives up waiting.
-    pub(super) closing: Mutex<Option<Moment>>,
+    pub(super) closing: NonPoisonMutex<Option<Moment>>,
     pub(super) has_ended: AtomicBool,
     /// Whether the last reference to its `Locks` was dropped, so that no more requests can come.
     pub(super) is_abandoned: AtomicBool,
@@ -85,20 +86,20 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
-            reaper: Mutex::default(),
+            reaper: NonPoisonMutex::default(),
             pending: Arc::default(),
-            released: Mutex::default(),
-            search: Mutex::default(),
+            released: NonPoisonMutex::default(),
+            search: NonPoisonMutex::default(),
             outages: Outages::default(),
             idle: IdleLeases::default(),
             in_use_answers: InUseAnswers::default(),
-            index: Mutex::default(),
+            index: NonPoisonMutex::default(),
             numbers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             drain: OnceLock::new(),
             drained: OnceLock::new(),
             stages: Arc::default(),
-            closing: Mutex::new(None),
+            closing: NonPoisonMutex::new(None),
             has_ended: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
             process: crate::domain::env::process(),
@@ -126,22 +127,6 @@ impl Core {
 
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
-        self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn released(&self) -> MutexGuard<'_, Released> {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn search(&self) -> MutexGuard<'_, Search> {
-        self.search.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn index(&self) -> MutexGuard<'_, HashMap<Arc<str>, LockId>> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `act` on the caller's thread, then does everything that follows from it. Notices, which
@@ -297,7 +282,7 @@ impl Core {
             return;
         }
         let awaited = awaited.cloned();
-        let mut index = self.index();
+        let mut index = self.index.lock();
         if let Some(before) = resident.indexed.take()
             && !planted!(IndexKept)
         {

@@ -51,9 +51,9 @@ impl Core {
     /// Whether nothing is left in any table, queue or index.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.table.is_empty()
-            && self.index().is_empty()
+            && self.index.lock().is_empty()
             && self.idle.len() == 0
-            && self.reaper().is_empty()
+            && self.reaper.lock().is_empty()
             && self.places.all().iter().all(|place| self.is_place_at_rest(place))
     }
 
@@ -89,8 +89,8 @@ impl Core {
             ("path", path.unwrap_or(Moment::NEVER)),
             ("map", self.places.look_due()),
             ("table", self.table.next_due()),
-            ("reaper", self.reaper().due()),
-            ("search", self.search().due()),
+            ("reaper", self.reaper.lock().due()),
+            ("search", self.search.lock().due()),
         ]
     }
 
@@ -121,8 +121,8 @@ impl Core {
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
             || self.places.all().iter().any(|place| place.path.is_locked())
-            || self.reaper.try_lock().is_err()
-            || self.search.try_lock().is_err()
+            || self.reaper.is_locked()
+            || self.search.is_locked()
     }
 
     /// The tokens of idle leases, and since when they are idle.
@@ -132,7 +132,7 @@ impl Core {
 
     /// Whether a lock waits with this token, and messages may name it.
     pub(crate) fn awaits(&self, token: &Arc<str>) -> bool {
-        self.index().contains_key(token)
+        self.index.lock().contains_key(token)
     }
 
     /// How many entries each table has, and at most, where there are so many keys.
@@ -142,7 +142,7 @@ impl Core {
         [
             ("timers", timers, machines),
             ("lines of waiters", lines, machines),
-            ("tokens that messages may name", self.index().len(), machines),
+            ("tokens that messages may name", self.index.lock().len(), machines),
             ("idle leases", self.idle.len(), machines),
             ("releases without an answer", self.pending.len(), leaving * keys),
         ]
@@ -157,7 +157,7 @@ impl Core {
     pub(crate) fn has_failed_release(&self, token: &Arc<str>) -> bool {
         let is_it = |reap: &Reap| reap.has_failed() && reap.attempt().wire() == token;
         let is_queued = |origin: &Origin| matches!(origin, Origin::Reap(reap) if is_it(reap));
-        self.reaper().reaps().any(is_it)
+        self.reaper.lock().reaps().any(is_it)
             || self.places.all().iter().any(|it| it.path.traffic().origins().any(is_queued))
     }
 
@@ -165,7 +165,7 @@ impl Core {
     pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let in_machines = self.table.tokens();
         let mut leaving: Vec<_> =
-            self.reaper().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
+            self.reaper.lock().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
         for place in self.places.all().iter() {
             leaving.extend(place.path.traffic().origins().filter_map(Origin::leaving));
         }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::path::LockId;
 use crate::domain::clock::Moment;
+use crate::sync::NonPoisonMutex;
 
 /// The most leases that linger at once.
 pub(crate) const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct IdleLeases(Mutex<IdleList>);
+pub(crate) struct IdleLeases(NonPoisonMutex<IdleList>);
 
 #[derive(Debug, Default)]
 struct IdleList {
@@ -21,14 +22,10 @@ struct IdleList {
 }
 
 impl IdleLeases {
-    fn list(&self) -> MutexGuard<'_, IdleList> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a lease that has been idle since `since`. Returns the number of the entry, and
     /// whether there are too many now.
     pub(super) fn enter(&self, id: &LockId, since: Moment) -> (NonZeroU64, bool) {
-        let mut list = self.list();
+        let mut list = self.0.lock();
         let number = NonZeroU64::MIN.saturating_add(list.entered);
         list.entered += 1;
         list.entries.insert(number, (since, id.clone()));
@@ -36,12 +33,12 @@ impl IdleLeases {
     }
 
     pub(super) fn remove(&self, number: NonZeroU64) {
-        self.list().entries.remove(&number);
+        self.0.lock().entries.remove(&number);
     }
 
     /// Takes out the oldest entry, with its number, if there are too many.
     pub(super) fn pop_surplus(&self) -> Option<(NonZeroU64, (Moment, LockId))> {
-        let mut list = self.list();
+        let mut list = self.0.lock();
         if list.entries.len() <= MOST {
             return None;
         }
@@ -50,7 +47,7 @@ impl IdleLeases {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.list().entries.len()
+        self.0.lock().entries.len()
     }
 }
 
@@ -58,7 +55,7 @@ impl IdleLeases {
 const MOST_ANSWERS: u32 = 1_000;
 
 #[derive(Debug, Default)]
-pub(super) struct InUseAnswers(Mutex<Option<Second>>);
+pub(super) struct InUseAnswers(NonPoisonMutex<Option<Second>>);
 
 /// The second in which answers are counted, and how many there were.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +67,7 @@ struct Second {
 impl InUseAnswers {
     /// Whether to answer now. Counts the answer.
     pub(super) fn may_answer(&self, now: Moment) -> bool {
-        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut second = self.0.lock();
         let next = Second { ends: now.after(Duration::from_secs(1)), count: 0 };
         let present = second.filter(|it| now < it.ends).unwrap_or(next);
         let may = present.count < MOST_ANSWERS;

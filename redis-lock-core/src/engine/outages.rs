@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::places::{Place, PlaceId};
@@ -11,6 +10,7 @@ use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::observe::OutageLine;
+use crate::sync::NonPoisonMutex;
 
 /// The shortest time between two warnings of one kind about one server. So a server that fails and
 /// works by turns gets two lines in this time.
@@ -33,16 +33,12 @@ struct Outage {
 
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    known: Mutex<HashMap<(PlaceId, BackendErrorKind), Outage>>,
+    known: NonPoisonMutex<HashMap<(PlaceId, BackendErrorKind), Outage>>,
     /// How many are not over.
     open: AtomicUsize,
 }
 
 impl Outages {
-    fn known(&self) -> MutexGuard<'_, HashMap<(PlaceId, BackendErrorKind), Outage>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn are_any(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
@@ -54,7 +50,7 @@ impl Outages {
         fault: &Fault,
         now: Moment,
     ) -> (bool, Option<OutageLine>) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let outage = known.entry((place.id, fault.kind)).or_insert_with(|| Outage {
             line: OutageLine {
                 server: place.name.clone(),
@@ -92,13 +88,13 @@ impl Outages {
     ) -> (bool, Option<OutageLine>) {
         let told = self.fails(place, fault, now);
         let outage = (place.id, fault.kind);
-        self.known().entry(outage).and_modify(|outage| outage.is_of_connection = true);
+        self.known.lock().entry(outage).and_modify(|outage| outage.is_of_connection = true);
         told
     }
 
     /// What fits works again. Returns the lines about it.
     fn end(&self, now: Moment, fits: impl Fn(&Outage) -> bool) -> Vec<OutageLine> {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let ended = known.values_mut().filter(|outage| !outage.line.is_over && fits(outage));
         let lines = ended.filter_map(|outage| {
             self.open.fetch_sub(1, Ordering::Relaxed);
@@ -127,7 +123,7 @@ impl Outages {
     /// These are all places that there are.
     pub(super) fn retain(&self, places: &[PlaceId], now: Moment) -> Vec<OutageLine> {
         let lines = self.end(now, |outage| !places.contains(&outage.place));
-        self.known().retain(|(place, _), _| places.contains(place));
+        self.known.lock().retain(|(place, _), _| places.contains(place));
         lines
     }
 }

@@ -40,7 +40,7 @@ impl Core {
                     false => Vec::new(),
                 };
                 let place = place_of(reap.names());
-                self.released().add(reap, (place, others), now);
+                self.released.lock().add(reap, (place, others), now);
             }
             Next::Again(at, reap) => self.release_at(at, reap, now, work),
         }
@@ -51,7 +51,7 @@ impl Core {
         if at <= now {
             return self.put(QueueEntry::reap(reap, now), work);
         }
-        let refused = self.reaper().keep(at, reap);
+        let refused = self.reaper.lock().keep(at, reap);
         work.notices.extend(refused.and_then(|reap| given_up(reap, &LockError::Shutdown)));
         self.waker.wake_by(at);
     }
@@ -67,7 +67,7 @@ impl Core {
         else {
             return;
         };
-        let owed: Vec<_> = self.reaper().take_owed(names).map(Outgoing::Part).collect();
+        let owed: Vec<_> = self.reaper.lock().take_owed(names).map(Outgoing::Part).collect();
         out.splice(at..at, owed);
     }
 
@@ -79,7 +79,7 @@ impl Core {
         work: &mut Work,
     ) {
         let now = Moment::now();
-        let reaps = take(&mut self.reaper());
+        let reaps = take(&mut self.reaper.lock());
         reaps.for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
     }
 
@@ -87,7 +87,7 @@ impl Core {
     /// are the likeliest, and come before callers that want a lock there.
     pub(super) fn release_again(&self, work: &mut Work) {
         let now = Moment::now();
-        let again = self.released().take_moved(now, |main| self.places.of(main).id);
+        let again = self.released.lock().take_moved(now, |main| self.places.of(main).id);
         for (newer, reap) in again {
             // A shutdown does not wait for those of later.
             let parts_before = if self.is_shut() { 0 } else { newer / AGAIN_AT_ONCE };

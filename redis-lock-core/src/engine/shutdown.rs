@@ -1,8 +1,8 @@
 //! Ends the engine: when a `Locks` is shut down, when its last reference is dropped, or when the
 //! engine has failed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::Link;
@@ -40,8 +40,7 @@ pub(super) struct LetEnd<'a>(pub(super) &'a Core);
 
 impl Drop for LetEnd<'_> {
     fn drop(&mut self) {
-        *self.0.closing.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Moment::now().after(PATIENCE));
+        *self.0.closing.lock() = Some(Moment::now().after(PATIENCE));
         self.0.waker.wake();
     }
 }
@@ -49,7 +48,7 @@ impl Drop for LetEnd<'_> {
 impl Core {
     /// When a shutdown that is under way gives up waiting.
     pub(super) fn closing_ends(&self) -> Option<Moment> {
-        *self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.closing.lock()
     }
 
     /// Ends every hold and every wait, and queues the releases of their tokens.
@@ -75,7 +74,7 @@ impl Core {
                 let is_left = |traffic: &Traffic| traffic.has_questions() || traffic.is_in_hand();
                 self.is_abandoned.load(Ordering::Acquire)
                     && !self.any_place(is_left)
-                    && self.reaper().is_empty()
+                    && self.reaper.lock().is_empty()
                     && !self.any_place(is_left)
             }
         }
@@ -105,7 +104,7 @@ impl Core {
     pub(crate) fn end(&self, work: &mut Work) {
         self.closed.store(true, Ordering::Release);
         // Readers may have outcomes in hand that find their next place only after this.
-        self.reaper().end();
+        self.reaper.lock().end();
         self.places.end();
         self.end_all(&LockError::Shutdown, &LossReason::Shutdown, work);
         self.stop_paths();
@@ -121,7 +120,7 @@ impl Core {
         for settled in settled {
             origins.push(settled.into_origin());
         }
-        let paused = self.reaper().drain();
+        let paused = self.reaper.lock().drain();
         for place in self.places.all().iter() {
             let (drained, ready) = place.path.traffic().drain();
             origins.extend(drained);

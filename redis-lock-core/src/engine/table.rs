@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -15,6 +15,7 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
 use crate::lock::{Heard, LineStanding, LineView, Machine};
+use crate::sync::NonPoisonMutex;
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;
@@ -156,7 +157,7 @@ impl Shard {
 }
 
 /// A shard, and when its next timer is due.
-type SharedShard = (Mutex<Shard>, AtomicU64);
+type SharedShard = (NonPoisonMutex<Shard>, AtomicU64);
 
 /// The machines, in shards, so that callers with different keys rarely wait for the same mutex.
 #[derive(Debug)]
@@ -168,7 +169,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let shard = |_| (Mutex::default(), AtomicU64::new(u64::MAX));
+        let shard = |_| (NonPoisonMutex::default(), AtomicU64::new(u64::MAX));
         let shards = Box::new(std::array::from_fn(shard));
         Self { shards, has_several: AtomicBool::new(false) }
     }
@@ -179,7 +180,7 @@ impl Table {
         let mut hash = DefaultHasher::new();
         main.hash(&mut hash);
         let (shard, earliest) = &self.shards[hash.finish() as usize % SHARDS];
-        Locked { shard: lock(shard), earliest }
+        Locked { shard: shard.lock(), earliest }
     }
 
     fn shards(&self) -> impl Iterator<Item = &SharedShard> {
@@ -191,7 +192,7 @@ impl Table {
         let mut due = Vec::new();
         for (shard, earliest) in self.shards() {
             if earliest.load(Ordering::Acquire) <= now.as_nanos() {
-                Locked { shard: lock(shard), earliest }.pop_due(now, &mut due);
+                Locked { shard: shard.lock(), earliest }.pop_due(now, &mut due);
             }
         }
         due
@@ -207,7 +208,7 @@ impl Table {
     /// How many machines are so.
     pub(crate) fn count(&self, is_so: fn(&Machine<Handle>) -> bool) -> usize {
         let each = self.shards().map(|(shard, _)| {
-            let shard = lock(shard);
+            let shard = shard.lock();
             shard.residents.values().filter(|resident| is_so(&resident.machine)).count()
         });
         each.sum()
@@ -216,7 +217,7 @@ impl Table {
     pub(crate) fn ids(&self) -> Vec<LockId> {
         let mut ids = Vec::new();
         for (shard, _) in self.shards() {
-            ids.extend(lock(shard).residents.keys().cloned());
+            ids.extend(shard.lock().residents.keys().cloned());
         }
         ids
     }
@@ -224,7 +225,7 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let is_empty = |shard: &Shard| shard.residents.is_empty() && shard.timers.0.is_empty();
-        self.shards().all(|(shard, _)| is_empty(&lock(shard)))
+        self.shards().all(|(shard, _)| is_empty(&shard.lock()))
     }
 }
 
@@ -234,7 +235,7 @@ impl Table {
     pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
         let mut kept = Vec::new();
         for (shard, _) in self.shards() {
-            let shard = lock(shard);
+            let shard = shard.lock();
             kept.extend(shard.residents.values().filter_map(|it| it.machine.kept_since()));
         }
         kept
@@ -244,7 +245,7 @@ impl Table {
     pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
         let mut tokens = Vec::new();
         for (shard, _) in self.shards() {
-            let shard = lock(shard);
+            let shard = shard.lock();
             tokens.extend(shard.residents.values().filter_map(|it| it.machine.token().cloned()));
             let machines = shard.residents.values().map(|it| &it.machine);
             tokens.extend(machines.flat_map(|machine| machine.lapsed_tokens().cloned()));
@@ -255,19 +256,15 @@ impl Table {
     /// How many machines there are, timers, and lines of waiters.
     pub(crate) fn sizes(&self) -> [usize; 3] {
         let each = self.shards().map(|(shard, _)| {
-            let shard = lock(shard);
+            let shard = shard.lock();
             [shard.residents.len(), shard.timers.0.len(), shard.lines.len()]
         });
         each.fold([0; 3], |sum, shard| std::array::from_fn(|at| sum[at] + shard[at]))
     }
 
     pub(crate) fn is_locked(&self) -> bool {
-        self.shards().any(|(shard, _)| shard.try_lock().is_err())
+        self.shards().any(|(shard, _)| shard.is_locked())
     }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A locked shard. Unlocking it publishes when the next timer of the shard is due.

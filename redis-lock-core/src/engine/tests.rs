@@ -223,7 +223,7 @@ pub(super) fn owed(key: &str) -> Box<Reap> {
 pub(super) fn owe(core: &Core, later: Moment, key: &str) {
     let mut reap = owed(key);
     reap.begin(&core.pending, || core.number());
-    core.reaper().add(later, reap);
+    core.reaper.lock().add(later, reap);
 }
 
 /// A core without its connection.
@@ -248,7 +248,7 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let release = format!("release {}", main("job"));
     let expected = [release.clone(), release, format!("ask for {}", main("job"))];
     assert_eq!(queued(&core), expected);
-    assert_eq!(core.reaper().reaps().count(), 1, "the other one has time");
+    assert_eq!(core.reaper.lock().reaps().count(), 1, "the other one has time");
     end(&core);
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }
@@ -285,7 +285,7 @@ fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
     core.only_path().traffic().stop();
     owe(&core, Moment::now(), "job");
     core.act(|work| core.put_reaps(super::reaper::Reaper::drain, work));
-    assert_eq!(core.reaper().reaps().count(), 1, "it waits for its next try");
+    assert_eq!(core.reaper.lock().reaps().count(), 1, "it waits for its next try");
     core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 
@@ -354,10 +354,10 @@ fn an_engine_does_not_end_while_somebody_has_outcomes_in_hand() {
     let locks = Locks::in_memory();
     let core = locks.link().core();
     let place = core.places.only().unwrap();
-    *core.closing.lock().unwrap() = Some(Moment::NEVER);
+    *core.closing.lock() = Some(Moment::NEVER);
     for is_closing in [true, false] {
         if !is_closing {
-            core.closing.lock().unwrap().take();
+            core.closing.lock().take();
             core.is_abandoned.store(true, Ordering::Release);
         }
         let hand = place.path.traffic().take_in_hand();

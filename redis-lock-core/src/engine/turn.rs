@@ -135,7 +135,7 @@ impl Core {
     pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
-                let Some(id) = self.index().get(token.as_str()).cloned() else { return };
+                let Some(id) = self.index.lock().get(token.as_str()).cloned() else { return };
                 self.step(&id, work, |machine, env, out| {
                     machine.hinted(&token, waited_for, env, out);
                 });
@@ -152,7 +152,7 @@ impl Core {
                 });
             }
             Event::Forced { token } => {
-                self.search().add(token);
+                self.search.lock().add(token);
                 self.waker.wake();
             }
             Event::Returned => {
@@ -177,7 +177,7 @@ impl Core {
         for id in self.table.due_at(now) {
             self.step(&id, work, |machine, env, out| machine.tick(env, out));
         }
-        let overdue = self.reaper().overdue(now);
+        let overdue = self.reaper.lock().overdue(now);
         work.notices.extend(overdue.into_iter().map(Notice::confirm));
         self.put_reaps(|reaper| reaper.take_due(now), work);
         self.look_for_forced(now, work);
@@ -185,7 +185,7 @@ impl Core {
 
     /// Has the machines of tokens that were ended by force, according to messages, ask the server.
     fn look_for_forced(&self, now: Moment, work: &mut Work) {
-        let Some(tokens) = self.search().begin(now) else { return };
+        let Some(tokens) = self.search.lock().begin(now) else { return };
         for id in self.table.ids() {
             let leased = {
                 let shard = self.table.shard(&id.main);
@@ -203,7 +203,7 @@ impl Core {
         let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         let (table, look) = (self.table.next_due(), self.places.look_due());
-        let (reaper, search) = (self.reaper().due(), self.search().due());
+        let (reaper, search) = (self.reaper.lock().due(), self.search.lock().due());
         [table, look, reaper, search, closing]
             .into_iter()
             .chain(places)

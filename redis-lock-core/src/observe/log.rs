@@ -12,7 +12,6 @@ use std::panic::catch_unwind;
 use std::sync::atomic::AtomicUsize;
 #[cfg(feature = "tracing")]
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::OutageLine;
@@ -20,6 +19,7 @@ use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::{held_by, in_words};
 use crate::domain::kind::Title;
+use crate::sync::NonPoisonMutex;
 
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.
@@ -178,8 +178,9 @@ pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
 
 /// Says, once for each key and pair of limits, that a holder of a permit asked for it with another limit.
 pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
-    static REPORTED: Mutex<BTreeSet<(Box<str>, u32, u32)>> = Mutex::new(BTreeSet::new());
-    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    static REPORTED: NonPoisonMutex<BTreeSet<(Box<str>, u32, u32)>> =
+        NonPoisonMutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock();
     if reported.len() >= MOST_REMEMBERED {
         reported.clear();
     }

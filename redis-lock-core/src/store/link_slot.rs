@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Readiness, SharedNews, TaskWaker, Watcher};
 use crate::domain::error::Fault;
+use crate::sync::NonPoisonMutex;
 
 /// Where a new connection is left for the reader, and how to watch it.
 pub(crate) struct LinkSlot<T> {
-    state: Mutex<SlotState<T>>,
+    state: NonPoisonMutex<SlotState<T>>,
     news: SharedNews,
 }
 
@@ -24,14 +25,14 @@ struct SlotState<T> {
 impl<T> Default for LinkSlot<T> {
     fn default() -> Self {
         let state = SlotState { made: None, watcher: None, number: 0 };
-        Self { state: Mutex::new(state), news: SharedNews::default() }
+        Self { state: NonPoisonMutex::new(state), news: SharedNews::default() }
     }
 }
 
 impl<T> LinkSlot<T> {
     /// Leaves a connection with its watcher, or why there is none.
     pub(crate) fn put(&self, made: Result<(T, Option<Watcher>), Fault>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.number += 1;
         let number = state.number;
         (state.made, state.watcher) = match made {
@@ -43,20 +44,16 @@ impl<T> LinkSlot<T> {
     }
 
     pub(crate) fn take(&self) -> Option<Result<T, Fault>> {
-        self.state().made.take()
+        self.state.lock().made.take()
     }
 
     pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
-        self.state().watcher.clone()
+        self.state.lock().watcher.clone()
     }
 
     /// A connection that is closed is not watched.
     pub(crate) fn forget(&self) {
-        self.state().watcher = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, SlotState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().watcher = None;
     }
 }
 
@@ -66,13 +63,13 @@ pub(crate) struct SlotWatch<T> {
     /// That something was left in the slot.
     news: Arc<TaskWaker>,
     /// That of the connection, with its number.
-    link: Mutex<Option<(u64, Box<dyn Readiness>)>>,
+    link: NonPoisonMutex<Option<(u64, Box<dyn Readiness>)>>,
 }
 
 impl<T> SlotWatch<T> {
     pub(crate) fn new(slot: Arc<LinkSlot<T>>) -> Self {
         let news = slot.news.watch();
-        Self { slot, news, link: Mutex::default() }
+        Self { slot, news, link: NonPoisonMutex::default() }
     }
 
     /// Ready when something was left in the slot.
@@ -87,7 +84,7 @@ impl<T: Send> Readiness for SlotWatch<T> {
         if self.poll_news(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        let mut watched = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.link.lock();
         let present = self.slot.watcher();
         let known = watched.as_ref().map(|(number, _)| *number);
         if known != present.as_ref().map(|(number, _)| *number) {
@@ -106,24 +103,24 @@ impl<T: Send> Readiness for SlotWatch<T> {
 /// What a task has received for the reader.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
-    items: Mutex<VecDeque<T>>,
+    items: NonPoisonMutex<VecDeque<T>>,
     news: SharedNews,
 }
 
 impl<T> Default for Inbox<T> {
     fn default() -> Self {
-        Self { items: Mutex::default(), news: SharedNews::default() }
+        Self { items: NonPoisonMutex::default(), news: SharedNews::default() }
     }
 }
 
 impl<T: Send + 'static> Inbox<T> {
     pub(crate) fn put(&self, item: T) {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner).push_back(item);
+        self.items.lock().push_back(item);
         self.news.wake();
     }
 
     pub(crate) fn take(&self) -> VecDeque<T> {
-        std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.items.lock())
     }
 
     /// Has the reader look although nothing has come.

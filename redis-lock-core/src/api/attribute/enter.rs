@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::task::{Context, Poll};
 
 use super::plan::{Fixed, Plan};
@@ -16,6 +16,7 @@ use crate::api::scope::BodyLock;
 use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
 use crate::observe::log;
+use crate::sync::NonPoisonMutex;
 use crate::{Guard, LockError, LockKey, Locks, Request, Wait};
 
 /// The state of one call: what is known of the function, and the lock once it is acquired.
@@ -42,7 +43,7 @@ impl Closed for Content {
 struct Content {
     plan: Plan,
     held: BodyLock,
-    state: Mutex<CallState>,
+    state: NonPoisonMutex<CallState>,
 }
 
 /// The life of a lock, see [`Scope::lead`]. It resolves to the error of the call, if the call
@@ -94,7 +95,7 @@ impl Scope {
             succeeded: false,
             is_done: false,
         };
-        Self(Box::new(Content { plan, held, state: Mutex::new(state) }))
+        Self(Box::new(Content { plan, held, state: NonPoisonMutex::new(state) }))
     }
 
     /// The request for one key, from the given manager or the process-wide one.
@@ -205,14 +206,14 @@ impl Scope {
     /// Warns once for each function whose value for a busy lock is never returned, because its calls
     /// wait for ever.
     fn check(&self, request: &Request) {
-        static WARNED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        static WARNED: NonPoisonMutex<BTreeSet<&str>> = NonPoisonMutex::new(BTreeSet::new());
         let plan = &self.open().plan;
         let options = &request.options;
         let is_ever_busy = options.wait != Wait::Forever || options.max_waiters.is_some();
         if is_ever_busy || !plan.answers_busy() {
             return;
         }
-        let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(plan.label);
+        let is_first = WARNED.lock().insert(plan.label);
         if is_first {
             log::never_busy(plan.label);
         }
@@ -223,7 +224,7 @@ impl Scope {
     }
 
     fn state(&self) -> MutexGuard<'_, CallState> {
-        self.open().state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open().state.lock()
     }
 
     fn stage(&self) -> CallStage {

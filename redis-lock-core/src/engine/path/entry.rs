@@ -1,7 +1,7 @@
 //! The entries in the queue of a place, and their outcomes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockId;
@@ -12,6 +12,7 @@ use crate::lock::{Outcome, Outgoing, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
+use crate::sync::NonPoisonMutex;
 
 /// One command in the queue.
 #[derive(Debug)]
@@ -349,7 +350,7 @@ impl Gathering {
         let (sent, deadline) = (entry.sent, entry.deadline());
         let origin = Some(entry.into_sent().origin);
         let gathered = Gathered { split, origin, sent, deadline };
-        let gathering = Arc::new(Self(Mutex::new(gathered)));
+        let gathering = Arc::new(Self(NonPoisonMutex::new(gathered)));
         match next {
             NextPart::Ask(parts) => (gathering.entries(parts), None),
             NextPart::Done(answer) => (Vec::new(), gathering.settle(answer)),

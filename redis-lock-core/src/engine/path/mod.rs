@@ -31,7 +31,7 @@ pub(crate) use reader_role::Reader;
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -42,6 +42,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
+use crate::sync::NonPoisonMutex;
 use entry::{InFlight, SentEntry};
 use origin::InHandCount;
 use reader_role::ReaderRole;
@@ -88,7 +89,7 @@ pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: Mutex<Traffic>,
+    traffic: NonPoisonMutex<Traffic>,
     /// Wakes the task that reads, and those that have lost the role and not ended yet.
     pub(crate) task_news: SharedNews,
 }
@@ -180,16 +181,16 @@ impl Path {
             deadline_check: Moment::NEVER,
             distrust_after: None,
         };
-        Self { traffic: Mutex::new(traffic), task_news: SharedNews::default() }
+        Self { traffic: NonPoisonMutex::new(traffic), task_news: SharedNews::default() }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+        self.traffic.lock()
     }
 
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
-        self.traffic.try_lock().is_err()
+        self.traffic.is_locked()
     }
 
     /// Puts an entry on the queue. To be called under the lock of the machine's shard, so that the

@@ -1,7 +1,7 @@
 //! On whose behalf a command is sent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -11,6 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
+use crate::sync::NonPoisonMutex;
 
 /// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -101,7 +102,7 @@ pub(crate) enum Overdue {
 
 /// A command that was split into parts, until it has its one outcome.
 #[derive(Debug)]
-pub(crate) struct Gathering(pub(super) Mutex<Gathered>);
+pub(crate) struct Gathering(pub(super) NonPoisonMutex<Gathered>);
 
 #[derive(Debug)]
 pub(super) struct Gathered {
@@ -134,7 +135,7 @@ impl Gathering {
     }
 
     pub(super) fn gathered(&self) -> MutexGuard<'_, Gathered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes out the origin, when no thread is left to carry it out.

@@ -1,7 +1,7 @@
 //! Several nodes: the present routing, and when to read the map again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::routing::Routing;
@@ -10,6 +10,7 @@ use crate::domain::clock::Moment;
 use crate::engine::path::{LOOK_PAUSE, Path};
 use crate::store::redis::ClusterMode;
 use crate::store::wire::{Directory, Map, NodeName};
+use crate::sync::NonPoisonMutex;
 
 /// How often the map is read while a node says that it does not serve its slots, or nodes contradict
 /// each other: only another read shows when that is over.
@@ -23,7 +24,7 @@ pub(crate) struct Several {
     pub(super) directory: Arc<dyn Directory>,
     routing: RwLock<Arc<Routing>>,
     pub(super) unrouted: Arc<Place>,
-    look: Mutex<Look>,
+    look: NonPoisonMutex<Look>,
     /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
@@ -55,7 +56,7 @@ impl Several {
             directory,
             routing: RwLock::default(),
             unrouted,
-            look: Mutex::new(Look { at: Moment::NEVER, last: None }),
+            look: NonPoisonMutex::new(Look { at: Moment::NEVER, last: None }),
             cluster: Arc::default(),
             ids: AtomicU64::new(FIRST),
             is_over: AtomicBool::new(false),
@@ -73,10 +74,6 @@ impl Several {
     pub(super) fn end(&self) {
         let _locked = self.routing.write().unwrap_or_else(PoisonError::into_inner);
         self.is_over.store(true, Ordering::Release);
-    }
-
-    fn look(&self) -> MutexGuard<'_, Look> {
-        self.look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn of_slot(&self, slot: u16) -> Arc<Place> {
@@ -129,7 +126,7 @@ impl Several {
     /// one.
     pub(super) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         {
-            let mut look = self.look();
+            let mut look = self.look.lock();
             look.last = Some(now);
             let is_certain = map.is_healthy && !map.is_disputed;
             let look_interval =
@@ -155,19 +152,19 @@ impl Several {
 
     /// Has the map read soon; returns when.
     pub(super) fn look_soon(&self) -> Moment {
-        let mut look = self.look();
+        let mut look = self.look.lock();
         let soonest = look.last.map_or(Moment::START, |last| last.after(LOOK_PAUSE));
         look.at = look.at.min(soonest.max(Moment::now()));
         look.at
     }
 
     pub(super) fn look_due(&self) -> Moment {
-        self.look().at
+        self.look.lock().at
     }
 
     /// Whether it is time to read the map.
     pub(super) fn begins_look(&self, now: Moment) -> bool {
-        let mut look = self.look();
+        let mut look = self.look.lock();
         if now < look.at {
             return false;
         }

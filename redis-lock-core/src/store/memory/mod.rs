@@ -15,7 +15,7 @@ pub(crate) mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use self::entry::Entry;
 use super::{
@@ -27,6 +27,7 @@ use crate::domain::error::Fault;
 use crate::domain::glob;
 use crate::domain::kind::Kind;
 use crate::store::Blocker;
+use crate::sync::NonPoisonMutex;
 
 /// Below this many locks, nothing looks for entries that can be removed.
 const MIN_SWEEP: usize = 1024;
@@ -34,7 +35,7 @@ const MIN_SWEEP: usize = 1024;
 /// Locks in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    shared: Arc<Mutex<SharedLocks>>,
+    shared: Arc<NonPoisonMutex<SharedLocks>>,
 }
 
 #[derive(Debug)]
@@ -73,10 +74,6 @@ impl Memory {
     pub(crate) fn connector(&self, manager: &Arc<str>) -> MemoryConnector {
         MemoryConnector { memory: self.clone(), manager: Arc::clone(manager) }
     }
-
-    fn shared(&self) -> MutexGuard<'_, SharedLocks> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl MemoryConnector {
@@ -99,7 +96,8 @@ impl Connector for MemoryConnector {
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
         let listener = Listener { memory: self.memory.clone(), manager: Arc::clone(&self.manager) };
         Box::pin(async move {
-            listener.memory.shared().managers.insert(Arc::clone(&listener.manager), hints.clone());
+            let manager = Arc::clone(&listener.manager);
+            listener.memory.shared.lock().managers.insert(manager, hints.clone());
             // When the engine has ended, nobody receives it.
             hints.send(Event::Listening { hints_enabled: true });
             std::future::pending().await
@@ -115,7 +113,7 @@ struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.memory.shared().managers.remove(&self.manager);
+        self.memory.shared.lock().managers.remove(&self.manager);
     }
 }
 
@@ -129,7 +127,7 @@ struct MemoryWire {
 impl Wire for MemoryWire {
     fn push(&mut self, seq: u64, command: Command) {
         let now = Moment::now();
-        let mut shared = self.memory.shared();
+        let mut shared = self.memory.shared.lock();
         let SharedLocks { state, managers } = &mut *shared;
         // Hints are only queued here: nothing is done about them under this lock.
         let mut publish = |manager: &str, token: Option<&str>| {

@@ -345,7 +345,7 @@ fn the_manager_of_a_holder_hears_who_asks_and_who_waits() {
     one.ask(Verb::Ping);
     assert!(one.heard().is_none() && two.heard().is_none());
     drop((one, two));
-    assert!(memory.shared().managers.is_empty(), "nobody listens any more");
+    assert!(memory.shared.lock().managers.is_empty(), "nobody listens any more");
 }
 
 #[test]

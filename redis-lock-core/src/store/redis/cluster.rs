@@ -1,8 +1,10 @@
 //! What this process remembers about acquisitions on a server in cluster mode.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::sync::NonPoisonMutex;
 
 /// Whether the server is in cluster mode, where a script may use keys of one slot only, and which
 /// acquisitions of several slots are under way for that reason.
@@ -14,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct ClusterMode {
     is_one: AtomicBool,
-    tokens: Mutex<HashMap<Arc<str>, KnownToken>>,
+    tokens: NonPoisonMutex<HashMap<Arc<str>, KnownToken>>,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ pub(super) enum End {
 
 /// One attempt to acquire keys in several slots.
 #[derive(Debug, Default)]
-pub(super) struct GroupAttempt(Mutex<AttemptStage>);
+pub(super) struct GroupAttempt(NonPoisonMutex<AttemptStage>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum AttemptStage {
@@ -74,7 +76,7 @@ impl ClusterMode {
     /// left of earlier attempts. `None` when the token can't be used any more.
     pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<GroupAttempt>, Option<usize>)> {
         let attempt = Arc::new(GroupAttempt::default());
-        let mut tokens = self.tokens();
+        let mut tokens = self.tokens.lock();
         let fresh = || KnownToken { attempt: Arc::clone(&attempt), place: None, doubtful: false };
         let known = tokens.entry(Arc::clone(token)).or_insert_with(fresh);
         if !Arc::ptr_eq(&known.attempt, &attempt) {
@@ -91,7 +93,7 @@ impl ClusterMode {
 
     /// Ends an attempt.
     pub(super) fn end(&self, token: &Arc<str>, attempt: &Arc<GroupAttempt>, end: End) {
-        let mut tokens = self.tokens();
+        let mut tokens = self.tokens.lock();
         let Some(known) = tokens.get_mut(token) else { return };
         if !Arc::ptr_eq(&known.attempt, attempt) || !attempt.end() {
             return;
@@ -106,23 +108,19 @@ impl ClusterMode {
 
     /// The token is released, and will not be asked for again.
     pub(super) fn forget(&self, token: &Arc<str>) {
-        self.tokens().remove(token);
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, HashMap<Arc<str>, KnownToken>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tokens.lock().remove(token);
     }
 }
 
 impl GroupAttempt {
     /// Whether the token was asked for again since.
     pub(super) fn is_superseded(&self) -> bool {
-        *self.stage() == AttemptStage::Superseded
+        *self.0.lock() == AttemptStage::Superseded
     }
 
     /// Called before keys are given back; returns `false` when that is no longer allowed.
     pub(super) fn gives_back(&self) -> bool {
-        let mut stage = self.stage();
+        let mut stage = self.0.lock();
         if *stage == AttemptStage::Running {
             *stage = AttemptStage::GivingBack;
         }
@@ -131,12 +129,12 @@ impl GroupAttempt {
 
     /// Called when giving back is confirmed.
     pub(super) fn gave_back(&self) {
-        *self.stage() = AttemptStage::Running;
+        *self.0.lock() = AttemptStage::Running;
     }
 
     /// Another attempt with the same token begins.
     fn supersede(&self) -> Superseding {
-        let mut stage = self.stage();
+        let mut stage = self.0.lock();
         let how = match *stage {
             AttemptStage::GivingBack => return Superseding::Refused,
             AttemptStage::Ended => Superseding::Ended,
@@ -148,15 +146,11 @@ impl GroupAttempt {
 
     /// Returns `false` when it is not known whether keys were given back.
     fn end(&self) -> bool {
-        let mut stage = self.stage();
+        let mut stage = self.0.lock();
         if *stage == AttemptStage::Running {
             *stage = AttemptStage::Ended;
         }
         *stage == AttemptStage::Ended
-    }
-
-    fn stage(&self) -> MutexGuard<'_, AttemptStage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +173,7 @@ mod tests {
         let (second, place) = begun(&cluster);
         assert_eq!(place, Some(3));
         cluster.end(&token, &second, End::Clear);
-        assert!(cluster.tokens().is_empty());
+        assert!(cluster.tokens.lock().is_empty());
     }
 
     #[test]
@@ -206,7 +200,7 @@ mod tests {
         assert!(cluster.begin(&token).is_none());
         assert!(cluster.begin(&token).is_none());
         cluster.forget(&token);
-        assert!(cluster.tokens().is_empty());
+        assert!(cluster.tokens.lock().is_empty());
     }
 
     #[test]
@@ -220,6 +214,6 @@ mod tests {
         assert_eq!(place, None);
         cluster.forget(&token);
         cluster.end(&token, &third, End::Queued(1));
-        assert!(cluster.tokens().is_empty());
+        assert!(cluster.tokens.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The channel of a manager, and the connection on which its messages arrive.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};
+use crate::sync::NonPoisonMutex;
 
 /// Subscribes to the manager's channel, and passes messages on until the subscription ends.
 ///
@@ -176,12 +177,12 @@ pub(super) fn plain(channel: &str) -> Option<String> {
 
 /// The channel on which a manager is subscribed at one server, while it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Channel(Arc<Mutex<Option<Arc<str>>>>);
+pub(super) struct Channel(Arc<NonPoisonMutex<Option<Arc<str>>>>);
 
 impl Channel {
     /// The name to put into queue entries; `-` while there is no subscription.
     pub(super) fn name(&self) -> Arc<str> {
-        self.current().clone().unwrap_or_else(|| "-".into())
+        self.0.lock().clone().unwrap_or_else(|| "-".into())
     }
 
     /// The same where messages can't be sent to sharded channels.
@@ -193,17 +194,13 @@ impl Channel {
     /// A channel with a subscription.
     #[cfg(test)]
     pub(super) fn listened_at(name: &str) -> Self {
-        Self(Arc::new(Mutex::new(Some(name.into()))))
+        Self(Arc::new(NonPoisonMutex::new(Some(name.into()))))
     }
 
     /// Until the returned value is dropped, queue entries name this channel.
     pub(super) fn begin(&self, name: Arc<str>) -> ChannelInUse {
-        *self.current() = Some(name);
+        *self.0.lock() = Some(name);
         ChannelInUse(self.clone())
-    }
-
-    fn current(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +208,7 @@ pub(super) struct ChannelInUse(Channel);
 
 impl Drop for ChannelInUse {
     fn drop(&mut self) {
-        *self.0.current() = None;
+        *self.0.0.lock() = None;
     }
 }
 

@@ -47,8 +47,8 @@ pub(crate) use transaction::{NextStep, Sequence, TransactionSteps};
 pub(crate) use wait_round::verdict_by;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -62,6 +62,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{Names, beside_locks, tag_of};
 use crate::domain::status::Scripting;
+use crate::sync::NonPoisonMutex;
 use conversation::Conversation;
 use dialect::words;
 use line::ServerLine;
@@ -169,9 +170,9 @@ pub(crate) struct RedisConnector {
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
     /// The version and the warnings that operators know.
-    told: Arc<Mutex<Vec<String>>>,
+    told: Arc<NonPoisonMutex<Vec<String>>>,
     /// The run id of the server for which `WATCH` was tested.
-    watch_tested: Arc<Mutex<Option<String>>>,
+    watch_tested: Arc<NonPoisonMutex<Option<String>>>,
 }
 
 /// How a server is reached.
@@ -267,7 +268,7 @@ impl RedisConnector {
     /// Tests whether the server honours `WATCH`, once for each run of it: at each connect it would
     /// cost another six round trips.
     async fn test_watch(&self, pool: &Arc<Pool>, run: Option<&str>) -> Result<(), Fault> {
-        let tested = || self.watch_tested.lock().unwrap_or_else(PoisonError::into_inner);
+        let tested = || self.watch_tested.lock();
         if run.is_some() && tested().as_deref() == run {
             return Ok(());
         }
@@ -333,7 +334,7 @@ impl RedisConnector {
         found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
         let seen = [std::slice::from_ref(&found.version), &found.warnings].concat();
         let is_first = {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             std::mem::replace(&mut *told, seen.clone()) != seen
         };
         crate::observe::log::connected(&found.version, &found.warnings, is_first);

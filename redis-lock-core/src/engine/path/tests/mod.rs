@@ -5,6 +5,7 @@ mod sending;
 mod silence;
 
 use std::io;
+use std::sync::Mutex;
 
 use super::*;
 use crate::domain::demand::tests::demand;

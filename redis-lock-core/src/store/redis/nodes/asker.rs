@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
@@ -17,6 +17,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::{Address, AddressMap};
 use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};
+use crate::sync::NonPoisonMutex;
 
 /// A node or a sentinel that can be asked.
 #[derive(Clone)]
@@ -47,8 +48,8 @@ impl Target {
 pub(super) struct Asker {
     access: NodeAccess,
     terms: Terms,
-    connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
-    unreached: Mutex<BTreeMap<Address, Unreached>>,
+    connections: NonPoisonMutex<BTreeMap<Address, MultiplexedConnection>>,
+    unreached: NonPoisonMutex<BTreeMap<Address, Unreached>>,
 }
 
 /// A node that could not be connected to the last time.
@@ -67,7 +68,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 impl Asker {
     pub(super) fn new(access: NodeAccess, terms: &Terms) -> Self {
         let terms = terms.clone();
-        Self { access, terms, connections: Mutex::default(), unreached: Mutex::default() }
+        Self {
+            access,
+            terms,
+            connections: NonPoisonMutex::default(),
+            unreached: NonPoisonMutex::default(),
+        }
     }
 
     /// Sends several commands to one node. Error replies are among the answers.
@@ -80,8 +86,8 @@ impl Asker {
         let asking = timeout(limit, self.ask_without_limit(target, commands));
         let answers = asking.await.unwrap_or_else(|_| Err(silent(limit)));
         if let (Err(fault), Some(address)) = (&answers, target.address()) {
-            lock(&self.connections).remove(&address);
-            if let Some(unreached) = lock(&self.unreached).get_mut(&address) {
+            self.connections.lock().remove(&address);
+            if let Some(unreached) = self.unreached.lock().get_mut(&address) {
                 unreached.fault = fault.clone();
             }
         }
@@ -98,7 +104,7 @@ impl Asker {
     ) -> Result<Vec<Value>, Fault> {
         let address = target.address();
         let kept =
-            address.as_ref().and_then(|address| lock(&self.connections).get(address).cloned());
+            address.as_ref().and_then(|address| self.connections.lock().get(address).cloned());
         if let Some(mut kept) = kept
             && let Ok(answers) = ask_all(&mut kept, commands.iter().cloned()).await
         {
@@ -111,8 +117,8 @@ impl Asker {
         let answers = ask_all(&mut made, commands.iter().cloned()).await;
         let answers = answers.map_err(decode::unreachable)?;
         if let Some(address) = address {
-            lock(&self.unreached).remove(&address);
-            lock(&self.connections).insert(address, made);
+            self.unreached.lock().remove(&address);
+            self.connections.lock().insert(address, made);
         }
         Ok(answers)
     }
@@ -121,7 +127,7 @@ impl Asker {
     /// where no caller waits for that.
     fn begin_connect(&self, address: Option<&Address>) -> Result<(), Fault> {
         let Some(address) = address else { return Ok(()) };
-        let (mut unreached, now) = (lock(&self.unreached), Instant::now());
+        let (mut unreached, now) = (self.unreached.lock(), Instant::now());
         let (pause, fault) = match unreached.get(address) {
             Some(before) if now < before.until => return Err(before.fault.clone()),
             Some(before) => ((before.pause * 2).min(LONGEST_PAUSE), before.fault.clone()),
@@ -133,13 +139,9 @@ impl Asker {
 
     /// Closes the connections to all other addresses.
     pub(super) fn keep(&self, wanted: impl Fn(&Address) -> bool) {
-        lock(&self.connections).retain(|address, _| wanted(address));
-        lock(&self.unreached).retain(|address, _| wanted(address));
+        self.connections.lock().retain(|address, _| wanted(address));
+        self.unreached.lock().retain(|address, _| wanted(address));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn silent(limit: Duration) -> Fault {
@@ -240,7 +242,7 @@ pub(super) struct AddressMapper {
 }
 
 /// The calls that have not returned: at most one for each address.
-type Calls = Mutex<BTreeMap<Address, Shared<oneshot::Receiver<Address>>>>;
+type Calls = NonPoisonMutex<BTreeMap<Address, Shared<oneshot::Receiver<Address>>>>;
 
 impl AddressMapper {
     pub(super) fn new(map: AddressMap) -> Self {
@@ -254,7 +256,7 @@ impl AddressMapper {
     }
 
     fn call(&self, announced: &Address) -> io::Result<Shared<oneshot::Receiver<Address>>> {
-        let mut calls = lock(&self.calls);
+        let mut calls = self.calls.lock();
         if let Some(call) = calls.get(announced) {
             return Ok(call.clone());
         }
@@ -264,7 +266,7 @@ impl AddressMapper {
             (Arc::clone(&self.map), Arc::clone(&self.calls), announced.clone());
         thread::Builder::new().name("redis-locks-map".into()).spawn(move || {
             let mapped = catch_unwind(AssertUnwindSafe(|| map(&address.host, address.port)));
-            lock(&running).remove(&address);
+            running.lock().remove(&address);
             if let Ok((host, port)) = mapped {
                 // The caller may have given up.
                 let _ = result.send(Address { host, port });

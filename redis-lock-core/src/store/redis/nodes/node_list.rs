@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,11 +12,12 @@ use crate::domain::names::SLOTS;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redis::address::Address;
 use crate::store::wire::{Map, NodeName, Primary};
+use crate::sync::NonPoisonMutex;
 
 /// The list of known nodes, shared by the directory and the connections to the nodes.
 pub(crate) struct NodeList {
     pub(super) topology: Topology,
-    state: Mutex<NodeListState>,
+    state: NonPoisonMutex<NodeListState>,
     /// Grows with each change.
     changes: watch::Sender<u64>,
 }
@@ -58,12 +59,12 @@ pub(super) struct Listed {
 
 impl NodeList {
     pub(crate) fn new(topology: Topology) -> Self {
-        Self { topology, state: Mutex::default(), changes: watch::Sender::new(0) }
+        Self { topology, state: NonPoisonMutex::default(), changes: watch::Sender::new(0) }
     }
 
     /// Stores a list, unless there is a newer one. Returns the epoch of its map.
     pub(super) fn set(&self, epoch: u64, nodes: Vec<Listed>) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let map = state.base.saturating_add(epoch);
         if epoch < state.epoch {
             return map;
@@ -79,21 +80,21 @@ impl NodeList {
 
     /// From now on the nodes count their epochs from the beginning.
     pub(super) fn begin_anew(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.base = state.base.saturating_add(state.epoch).saturating_add(1);
         state.epoch = 0;
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.state().epoch
+        self.state.lock().epoch
     }
 
     pub(super) fn names(&self) -> Vec<NodeName> {
-        self.state().nodes.iter().map(|node| Arc::clone(&node.name)).collect()
+        self.state.lock().nodes.iter().map(|node| Arc::clone(&node.name)).collect()
     }
 
     pub(super) fn ids(&self) -> BTreeSet<String> {
-        self.state().nodes.iter().filter_map(|node| node.id.clone()).collect()
+        self.state.lock().nodes.iter().filter_map(|node| node.id.clone()).collect()
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
@@ -102,16 +103,16 @@ impl NodeList {
 
     /// Stores the version of a server.
     pub(super) fn set_version(&self, name: &NodeName, version: &str) {
-        self.state().versions.insert(Arc::clone(name), version.into());
+        self.state.lock().versions.insert(Arc::clone(name), version.into());
     }
 
     pub(super) fn was_connected(&self, name: &NodeName) -> bool {
-        self.state().versions.contains_key(name)
+        self.state.lock().versions.contains_key(name)
     }
 
     /// Notes why a node can't be connected to, or that it was.
     pub(super) fn set_trouble(&self, name: &NodeName, trouble: Option<&str>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match trouble {
             Some(what) => drop(state.troubles.insert(Arc::clone(name), what.into())),
             None => drop(state.troubles.remove(name)),
@@ -120,23 +121,23 @@ impl NodeList {
 
     /// Stores the clock of a node; returns that of another node, for comparison.
     pub(super) fn set_clock(&self, name: &NodeName, clock: Clock) -> Option<(NodeName, Clock)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.clocks.insert(Arc::clone(name), clock);
         let other = state.clocks.iter().find(|(other, _)| *other != name);
         other.map(|(other, clock)| (Arc::clone(other), *clock))
     }
 
     pub(super) fn outage(&self) -> Option<Duration> {
-        self.state().outage
+        self.state.lock().outage
     }
 
     pub(super) fn set_outage(&self, outage: Duration) {
-        self.state().outage = Some(outage);
+        self.state.lock().outage = Some(outage);
     }
 
     /// Adds all known nodes to a description.
     pub(super) fn describe(&self, info: &mut ServerInfo) {
-        let state = self.state();
+        let state = self.state.lock();
         info.topology = self.topology;
         info.epoch = Some(state.epoch);
         let node = |node: &Listed| NodeInfo {
@@ -154,11 +155,7 @@ impl NodeList {
         name: &NodeName,
         read: impl FnOnce(&Listed) -> Option<T>,
     ) -> Option<T> {
-        self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
-    }
-
-    fn state(&self) -> MutexGuard<'_, NodeListState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().nodes.iter().find(|node| node.name == *name).and_then(read)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -23,6 +23,7 @@ use crate::store::redis::probe::text;
 use crate::store::redis::{RedisConnector, Terms, decode};
 use crate::store::wire::{Directory, Map, NodeName};
 use crate::store::{BoxFuture, Connector};
+use crate::sync::NonPoisonMutex;
 
 /// How long a sentinel may take to answer. A dead one must not delay the others' answers.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -45,7 +46,7 @@ struct SentinelShared {
     /// The primary's name in the sentinels' configuration.
     name: String,
     seeds: Vec<redis::Client>,
-    known: Mutex<KnownSentinels>,
+    known: NonPoisonMutex<KnownSentinels>,
     others_known: Notify,
     /// How to connect to sentinels.
     sentinels: NodeAccess,
@@ -69,7 +70,7 @@ impl SentinelDirectory {
         let shared = SentinelShared {
             name,
             seeds,
-            known: Mutex::default(),
+            known: NonPoisonMutex::default(),
             others_known: Notify::new(),
             asker: Asker::new(sentinels.clone(), &terms),
             server_asker: Asker::new(servers.clone(), &terms),
@@ -143,7 +144,7 @@ impl SentinelShared {
     /// The sentinels to ask and to listen to.
     fn targets(&self) -> Vec<Target> {
         let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
-        let known: Vec<_> = self.known().to_ask().cloned().map(Target::Node).collect();
+        let known: Vec<_> = self.known.lock().to_ask().cloned().map(Target::Node).collect();
         let mut seen = BTreeSet::new();
         let all = seeds.chain(known);
         all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
@@ -151,7 +152,7 @@ impl SentinelShared {
 
     /// How many sentinels there are, of which more than half must agree.
     fn group_size(&self) -> usize {
-        let known = self.known();
+        let known = self.known.lock();
         let seeds: BTreeSet<_> = self.seeds.iter().filter_map(address_of).collect();
         let others = known.all().filter(|address| !seeds.contains(address)).count();
         seeds.len() + others
@@ -159,7 +160,7 @@ impl SentinelShared {
 
     fn learn(&self, asked: &[Target], answers: &[(Option<Address>, SentinelReport)]) {
         let asked = asked.iter().filter_map(Target::address).collect();
-        let has_changed = self.known().learn(&asked, answers);
+        let has_changed = self.known.lock().learn(&asked, answers);
         if has_changed {
             let targets: BTreeSet<_> = self.targets().iter().filter_map(Target::address).collect();
             self.asker.keep(|address| targets.contains(address));
@@ -211,10 +212,6 @@ impl SentinelShared {
             }
             sleep(PAUSE).await;
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownSentinels> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

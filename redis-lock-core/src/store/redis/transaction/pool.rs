@@ -1,7 +1,7 @@
 //! Connections that serve one transaction at a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
@@ -16,6 +16,7 @@ use crate::store::redis::dialect::words;
 use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
+use crate::sync::NonPoisonMutex;
 
 /// So many transactions run at once, and as many of renewals beside them.
 const SIZE: usize = 8;
@@ -24,7 +25,7 @@ const SIZE: usize = 8;
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     terms: Terms,
-    idle: Mutex<Vec<IdleConnection>>,
+    idle: NonPoisonMutex<Vec<IdleConnection>>,
     /// Renewals must not wait for other commands, or leases would end meanwhile.
     renewals: Semaphore,
     others: Semaphore,
@@ -60,7 +61,7 @@ impl Pool {
         Arc::new(Self {
             client,
             terms: terms.clone(),
-            idle: Mutex::default(),
+            idle: NonPoisonMutex::default(),
             renewals: Semaphore::new(SIZE),
             others: Semaphore::new(SIZE),
             making: Arc::new(Semaphore::new(2 * SIZE)),
@@ -83,11 +84,11 @@ impl Pool {
         // The semaphore is never closed.
         let slot = lane.acquire().await.ok();
         loop {
-            if let Some(IdleConnection { connection, is_used, .. }) = self.idle().pop() {
+            if let Some(IdleConnection { connection, is_used, .. }) = self.idle.lock().pop() {
                 return Ok(Leased { pool: self, connection, is_used, _slot: slot });
             }
             let place = Arc::clone(&self.making).acquire_owned().await.map_err(|_| ended())?;
-            if self.idle().is_empty() {
+            if self.idle.lock().is_empty() {
                 // Another caller may take the one that is made.
                 self.make(place).await.unwrap_or_else(|_| Err(ended()))?;
             }
@@ -107,7 +108,7 @@ impl Pool {
     }
 
     fn keep(&self, connection: MultiplexedConnection, is_used: bool) {
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         if idle.len() < 2 * SIZE {
             idle.push(IdleConnection { connection, since: Moment::now(), is_used });
         }
@@ -117,7 +118,7 @@ impl Pool {
     /// died in the same silence, and are closed; a new one is made at once.
     pub(super) fn distrust(self: &Arc<Self>, silent_since: Moment) {
         let is_empty = {
-            let mut idle = self.idle();
+            let mut idle = self.idle.lock();
             idle.retain(|it| it.since > silent_since);
             idle.is_empty()
         };
@@ -162,10 +163,6 @@ impl Pool {
     /// Whether something has arrived since the last call.
     pub(super) fn take_received(&self) -> bool {
         self.has_received.swap(false, Ordering::Relaxed)
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -247,7 +244,7 @@ mod tests {
 
     async fn until_one_is_free(pool: &Pool) {
         let free = async {
-            while pool.idle().is_empty() {
+            while pool.idle.lock().is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
