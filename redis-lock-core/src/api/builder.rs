@@ -359,8 +359,10 @@ fn locks(settings: Settings, servers: &Servers, replicas: u32, tls: Option<&TlsS
     let (scripting, namespace, ttl) =
         (settings.scripting, settings.namespace.clone(), settings.ttl);
     let terms = |manager: &str| {
-        let terms = Terms::new(&namespace, manager, timeout).with_scripting(scripting);
-        terms.with_replicas(replicas).with_ttl(ttl).with_tls(tls)
+        let mut terms = Terms::new(&namespace, manager, timeout);
+        (terms.scripting, terms.replicas) = (scripting, replicas);
+        (terms.ttl, terms.tls) = (ttl, tls.cloned());
+        terms
     };
     let rejoin = settings.rejoin.unwrap_or_default();
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms, rejoin));

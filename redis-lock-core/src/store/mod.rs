@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::domain::status::ServerInfo;
 use crate::{Holder, Token};
 
 /// How TLS is spoken on connections of our own.
@@ -221,6 +222,16 @@ pub(crate) enum Answer {
     Seen(Box<ServerView>),
     /// Keys, and the cursor of the next page; `None` after the last one.
     Keys { keys: Vec<String>, next: Option<u64> },
+}
+
+impl Answer {
+    /// Adds the description of the server to the answer of a look.
+    pub(crate) fn with_server(mut self, server: impl FnOnce() -> ServerInfo) -> Self {
+        if let Self::Seen(view) = &mut self {
+            view.server = Some(server());
+        }
+        self
+    }
 }
 
 /// The holder that keeps an acquisition from getting the lock.

@@ -83,13 +83,13 @@ pub(crate) struct Terms {
     /// Differs between managers, so that they don't act at the same time.
     spread: u8,
     /// How many replicas must have an acquisition or a renewal before it counts.
-    replicas: u32,
+    pub(crate) replicas: u32,
     /// Whether scripts may be used.
-    scripting: Scripting,
-    /// The default lease.
-    ttl: Duration,
-    /// How to speak TLS, where that is for us to do.
-    tls: Option<TlsSettings>,
+    pub(crate) scripting: Scripting,
+    /// The default lease, for warnings about fail-overs that take longer.
+    pub(crate) ttl: Duration,
+    /// How to speak TLS. Without it, the driver does it with what its clients bring along.
+    pub(crate) tls: Option<TlsSettings>,
 }
 
 impl Terms {
@@ -104,26 +104,6 @@ impl Terms {
             ttl: Duration::MAX,
             tls: None,
         }
-    }
-
-    /// Sets the default lease, for warnings about fail-overs that take longer.
-    pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    /// Lets acquisitions and renewals count only when this many replicas have them.
-    pub(crate) fn with_replicas(self, replicas: u32) -> Self {
-        Self { replicas, ..self }
-    }
-
-    /// Sets whether scripts may be used.
-    pub(crate) fn with_scripting(self, scripting: Scripting) -> Self {
-        Self { scripting, ..self }
-    }
-
-    /// Sets how to speak TLS. Without it, the driver does it with what its clients bring along.
-    pub(crate) fn with_tls(self, tls: Option<&TlsSettings>) -> Self {
-        Self { tls: tls.cloned(), ..self }
     }
 
     /// How long connecting may take.

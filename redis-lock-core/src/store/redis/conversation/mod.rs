@@ -29,6 +29,7 @@ use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::ServerInfo;
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 use bundle::Bundle;
@@ -274,7 +275,7 @@ impl Conversation {
         send: Send<'_>,
     ) {
         let Some(group) = group else {
-            let answer = answer.map(|answer| self.introduce(answer));
+            let answer = answer.map(|answer| answer.with_server(|| self.info()));
             return self.finish(seq, answer);
         };
         let Some(split) = self.splits.get_mut(&seq) else { return };
@@ -287,19 +288,13 @@ impl Conversation {
         }
     }
 
-    /// Adds the description of the server to the answer of a look.
-    fn introduce(&self, answer: Answer) -> Answer {
-        match answer {
-            Answer::Seen(mut server_view) => {
-                let mut info = self.found.info();
-                if let Some(member) = &self.member {
-                    member.describe(&mut info);
-                }
-                server_view.server = Some(info);
-                Answer::Seen(server_view)
-            }
-            answer => answer,
+    /// The server and the nodes beside it, for users.
+    fn info(&self) -> ServerInfo {
+        let mut info = self.found.info();
+        if let Some(member) = &self.member {
+            member.describe(&mut info);
         }
+        info
     }
 
     /// The next outcome that was found before.

@@ -121,7 +121,7 @@ impl TransactionWire {
             }
             return;
         }
-        let answer = answer.map(|answer| self.introduce(answer));
+        let answer = answer.map(|answer| answer.with_server(|| self.found.info()));
         self.done.push_back(Pulled::Done(seq, answer));
         self.go_on(seq);
     }
@@ -131,17 +131,6 @@ impl TransactionWire {
         let node = self.node.as_ref().filter(|_| fault.class == FaultClass::Refused)?;
         let error = fault.source.as_deref()?.downcast_ref::<RedisError>()?;
         redirect_in(error.code()?, error.detail()?, node)
-    }
-
-    /// Adds the description of the server to the answer of a look.
-    fn introduce(&self, answer: Answer) -> Answer {
-        match answer {
-            Answer::Seen(mut server_view) => {
-                server_view.server = Some(self.found.info());
-                Answer::Seen(server_view)
-            }
-            answer => answer,
-        }
     }
 
     /// The link has answered. A plain delete that found nothing does not say why.

@@ -27,7 +27,8 @@ struct Scene {
 }
 
 fn terms() -> Terms {
-    Terms::new("lock", "m", Duration::from_secs(5)).with_scripting(Scripting::Never)
+    let terms = Terms::new("lock", "m", Duration::from_secs(5));
+    Terms { scripting: Scripting::Never, ..terms }
 }
 
 fn names() -> Names {
