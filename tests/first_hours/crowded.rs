@@ -119,9 +119,15 @@ fn of_a_burst_as_many_calls_wait_as_may_for_a_holder_elsewhere() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = testbed::Server::start();
     let [one, other] = [(); 2].map(|()| Locks::open(server.url()).unwrap());
-    let kinds: [fn(&Locks) -> Request; 3] =
-        [|locks| locks.read("k"), |locks| locks.permit("p", 1), |locks| locks.all(["a", "b"])];
+    let kinds: [fn(&Locks) -> Request; 5] = [
+        |locks| locks.read("k"),
+        |locks| locks.permit("p", 1),
+        |locks| locks.all(["a", "b"]),
+        |locks| locks.mutex("m"),
+        |locks| locks.mutex("m").fenced(),
+    ];
     runtime.block_on(async {
+        let _held = other.mutex("m").acquire().await.unwrap();
         let _written = other.write("k").acquire().await.unwrap();
         let _permit = other.permit("p", 1).acquire().await.unwrap();
         let _both = other.all(["a", "b"]).acquire().await.unwrap();

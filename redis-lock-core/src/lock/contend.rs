@@ -52,6 +52,8 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
+    /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
+    pub(super) let_in: Vec<u64>,
 }
 
 /// What the last answer said.
@@ -83,6 +85,7 @@ impl Contending {
             behind: None,
             hand_over: HandOverRequest::Not,
             was_notified: false,
+            let_in: Vec::new(),
         }
     }
 
@@ -195,6 +198,7 @@ impl<W> Machine<W> {
             useful: contending.useful,
             last_answer: contending.last_answer,
             answered_at: contending.answered_at,
+            let_in: contending.let_in,
             ..Contending::new(attempt, &demand, env.now)
         });
     }
@@ -439,7 +443,7 @@ impl<W> Machine<W> {
         contending.blocked_by_own = blocked_by_own;
         let done = blocker.value.as_deref().and_then(Mark::read_done);
         contending.last_answer = LastAnswer::Busy(blocker);
-        let owes_done = done.is_some_and(|done| self.tell_done(&done, open.sent, out));
+        let owes_done = self.tell_done_or_crowded(done.as_ref(), open.sent, out);
         self.refuse_late(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         let Stage::Contending(contending) = &mut self.stage else { return };

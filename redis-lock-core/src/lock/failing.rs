@@ -274,8 +274,17 @@ impl<W> Machine<W> {
 
 impl<W> Machine<W> {
     /// Tells callers that what they want to do once was done. Returns whether more of them came after the
-    /// question was sent.
-    pub(super) fn tell_done(&mut self, done: &Mark, sent: Moment, out: &mut Effects<W>) -> bool {
+    /// question was sent. Where nothing was done, those who were let in, and are too many, are refused.
+    pub(super) fn tell_done_or_crowded(
+        &mut self,
+        done: Option<&Mark>,
+        sent: Moment,
+        out: &mut Effects<W>,
+    ) -> bool {
+        let Some(done) = done else {
+            self.refuse_let_in(out);
+            return false;
+        };
         let once = self.waiters.iter().filter(|waiter| waiter.demand.terms.once.is_some());
         let once: Vec<_> = once.map(|waiter| (waiter.id, waiter.asked)).collect();
         for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
@@ -288,6 +297,22 @@ impl<W> Machine<W> {
             }
         }
         once.iter().any(|(_, asked)| *asked > sent)
+    }
+
+    /// Refuses calls that were let in because the lock might have been free, and are too many now.
+    fn refuse_let_in(&mut self, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        for id in std::mem::take(&mut contending.let_in) {
+            let waiting = self.waiters.waiting().saturating_sub(1);
+            let refuses =
+                |it: &Waiter<W>| it.demand.terms.max_waiters.is_some_and(|most| waiting >= most);
+            if self.waiters.get(id).is_some_and(refuses)
+                && let Some(waiter) = self.waiters.leave(id)
+            {
+                let key = waiter.demand.key().to_owned();
+                out.fail(waiter.handle, LockError::Crowded { key, waiting });
+            }
+        }
     }
 }
 

@@ -233,12 +233,20 @@ impl<W> Machine<W> {
             return self.take_kept(demand, env, out);
         }
         self.give_up_kept(IdleEnd::Terms, env, out);
-        let is_crowded = demand.terms.max_waiters.is_some_and(|most| env.waiting >= most);
-        if is_crowded && demand.terms.wait != Wait::None {
-            let error = LockError::Crowded { key: demand.key().into(), waiting: env.waiting };
-            out.fail(waiter(demand).handle, error);
-        } else {
-            self.join(waiter(demand), env, out);
+        let most = demand.terms.max_waiters.filter(|_| demand.terms.wait != Wait::None);
+        let waiter = waiter(demand);
+        if most.is_some_and(|most| env.waiting >= most) {
+            let error =
+                LockError::Crowded { key: waiter.demand.key().into(), waiting: env.waiting };
+            out.fail(waiter.handle, error);
+            return None;
+        }
+        let id = waiter.id;
+        self.join(waiter, env, out);
+        if let Stage::Contending(contending) = &mut self.stage
+            && most.is_some_and(|most| self.waiters.waiting() > most)
+        {
+            contending.let_in.push(id);
         }
         None
     }

@@ -198,7 +198,7 @@ impl<W> Waiters<W> {
         mem::take(self).queue.into_iter().filter_map(|(_, waiter)| waiter).collect()
     }
 
-    fn get(&self, id: u64) -> Option<&Waiter<W>> {
+    pub(super) fn get(&self, id: u64) -> Option<&Waiter<W>> {
         let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         self.queue.get(index)?.1.as_ref()
     }

@@ -63,6 +63,17 @@ fn those_who_want_it_once_hear_that_it_was_done_and_the_others_wait_on() {
 }
 
 #[test]
+fn of_a_crowd_that_wants_it_once_all_hear_that_it_was_done() {
+    let mut bench = Bench::new();
+    (1..=2).for_each(|id| bench.ask(id, once().with(|terms| terms.max_waiters = Some(1))));
+    let asked = bench.asked();
+    bench.answer(&asked, found(MarkKind::Done));
+    let failed = bench.failed();
+    assert_eq!(failed.len(), 2);
+    assert!(failed.iter().all(|it| matches!(it.1, LockError::Done { .. })), "{failed:?}");
+}
+
+#[test]
 fn what_min_hold_keeps_is_busy_and_not_done() {
     let mut bench = Bench::new();
     bench.ask(1, once().with(|terms| terms.wait = Wait::None));

@@ -455,3 +455,28 @@ fn those_who_wait_keep_their_place_when_one_who_does_not_wait_has_left() {
         assert!(terms.queue.is_some(), "{look:?}");
     }
 }
+
+#[test]
+fn a_call_that_was_let_in_for_a_lock_that_may_be_free_is_refused_when_it_is_busy() {
+    let limited = || demand("k").with(|terms| (terms.max_waiters, terms.fenced) = (Some(1), true));
+    let burst = || {
+        let mut bench = Bench::new();
+        (1..=3).for_each(|id| bench.ask(id, limited()));
+        let asked = bench.asked();
+        (bench, asked)
+    };
+    // So many have come since the first one asked, of whom none counts that may get the lock.
+    let (mut bench, asked) = burst();
+    bench.cancel(3);
+    bench.answer(&asked, busy_with(Some(secs(20))));
+    let failed = bench.failed();
+    assert!(matches!(&failed[..], [(2, LockError::Crowded { waiting: 1, .. })]), "{failed:?}");
+    let (mut bench, asked) = burst();
+    bench.cancel(2);
+    bench.cancel(3);
+    bench.answer(&asked, busy_with(Some(secs(20))));
+    assert!(bench.failed().is_empty());
+    let (mut bench, asked) = burst();
+    bench.answer(&asked, Outcome::Answered(Answer::Held { fence: Some(1_031) }));
+    assert!(bench.failed().is_empty(), "one has the lock");
+}
