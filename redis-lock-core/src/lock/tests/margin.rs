@@ -79,6 +79,14 @@ fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
 }
 
 #[test]
+fn a_hold_that_has_lapsed_is_released_when_its_guard_gives_it_away() {
+    let (mut bench, hold) = lapsed();
+    assert_eq!(bench.step(|machine, env, out| machine.detach(&hold, env, out)), None);
+    assert_eq!(bench.parted().len(), 1, "no guard is left that could act");
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
 fn what_a_leaked_guard_leaves_is_forgotten_when_the_server_has_forgotten_it() {
     let (mut bench, _hold) = lapsed();
     assert!(bench.machine.due() <= bench.moment().after(secs(36)));
