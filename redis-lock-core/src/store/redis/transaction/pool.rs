@@ -142,20 +142,27 @@ impl Pool {
         }
     }
 
-    /// Sends commands outside of transactions, on a connection of their own.
+    /// Sends commands that only read, outside of transactions, on a connection of their own.
     pub(super) async fn ask_beside(&self, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
-        let mut beside = self.beside.lock().await;
-        let mut connection = match beside.take() {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        *beside = Some(connection.clone());
-        drop(beside);
-        match ask_all(&mut connection, cmds).await {
-            Ok(answers) => Ok(answers),
-            Err(error) => {
-                self.beside.lock().await.take();
-                Err(lost(&error))
+        loop {
+            let mut beside = self.beside.lock().await;
+            let idle = beside.take();
+            let is_used = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            *beside = Some(connection.clone());
+            drop(beside);
+            match ask_all(&mut connection, cmds.clone()).await {
+                Ok(answers) => return Ok(answers),
+                Err(error) => {
+                    self.beside.lock().await.take();
+                    // The server may have closed it while it was idle.
+                    if !is_used {
+                        return Err(lost(&error));
+                    }
+                }
             }
         }
     }

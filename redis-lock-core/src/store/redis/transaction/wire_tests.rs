@@ -129,10 +129,31 @@ fn a_connection_that_was_closed_while_it_was_idle_leaves_no_release_in_doubt() {
     server.assert_clean();
 }
 
+#[test]
+fn a_look_is_answered_although_a_connection_was_closed_while_it_was_idle() {
+    let server = Server::start();
+    let mut scene = Scene::new(server.client(), &terms());
+    server.run::<u64>(&format!("ZADD {} 99999999999999 r:{}", names().main(), direct::token(1)));
+    let mut look = || {
+        let seen = scene.ask(Verb::Look);
+        assert!(matches!(seen, Answer::Seen(view) if view.holders.len() == 1));
+    };
+    look();
+    // The first time it is named last.
+    look();
+    close_those_with(&server, "cmd=type");
+    look();
+}
+
 /// Whatever has executed a transaction.
 fn close_those_of_transactions(server: &Server) {
+    close_those_with(server, "cmd=exec");
+}
+
+/// Whatever is so in the list of connections.
+fn close_those_with(server: &Server, what: &str) {
     let list: String = server.run("CLIENT LIST TYPE normal");
-    let others: Vec<_> = list.lines().filter(|line| line.contains("cmd=exec")).collect();
+    let others: Vec<_> = list.lines().filter(|line| line.contains(what)).collect();
     assert!(!others.is_empty(), "{list}");
     for line in others {
         let id = line.split(['=', ' ']).nth(1).unwrap();
