@@ -54,6 +54,10 @@ pub(crate) fn companion(
     signature.output = parse_quote!(-> ::core::result::Result<#krate::Request, #krate::LockError>);
     signature.inputs = signature.inputs.into_iter().filter_map(|it| kept(it, &named)).collect();
     drop_unused_generics(&mut signature, &named);
+    if function.has_receiver() && signature.receiver().is_none() {
+        // A trait with a function that has no receiver could be no trait object otherwise.
+        signature.generics.make_where_clause().predicates.push(parse_quote!(Self: Sized));
+    }
 
     let docs = format!("The request for the lock that `{}` takes.", function.signature.ident);
     let visibility = &function.visibility;

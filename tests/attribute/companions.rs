@@ -1,7 +1,9 @@
 //! `request = name`: the lock of an annotated function, from outside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use proptest::prelude::*;
 use redis_locks::{KeySegment, LockError, Locks, redis_lock};
 
@@ -61,6 +63,83 @@ impl Job for String {
     fn name(&self) -> &str {
         self
     }
+}
+
+struct Place {
+    id: u32,
+    name: String,
+}
+
+struct Site {
+    name: String,
+}
+
+impl Site {
+    #[redis_lock(key = "site:{self.name}:{id}", request = moved_lock)]
+    fn moved(mut self, Place { id, ref name }: Place, _: u8) -> R<String> {
+        self.name.push_str(name);
+        Ok(format!("{}{id}", self.name))
+    }
+
+    #[redis_lock(key = "site:{self.name}:{b}", request = shared_lock)]
+    async fn shared(self: Arc<Self>, &(mut a, b): &(u32, u32), [c, ..]: [u32; 2]) -> R<u32> {
+        a += c;
+        Ok(a + b)
+    }
+
+    #[redis_lock(key = "{id}", request = bounded_lock)]
+    async fn bounded<'a, T, F>(&'a self, id: &'a T, f: F) -> R<usize>
+    where
+        T: KeySegment + Sync + ?Sized,
+        F: for<'x> Fn(&'x T) -> usize + Send,
+        Self: 'a,
+    {
+        Ok(f(id) + self.name.len())
+    }
+}
+
+#[tokio::test]
+async fn receivers_patterns_and_bounds_are_those_of_the_function() -> R<()> {
+    locks();
+    let site = || Site { name: "s".into() };
+    let place = || Place { id: 7, name: "p".into() };
+    assert_eq!(site().moved_lock(place())?.acquire().await?.key(), "site:s:7");
+    assert_eq!(site().moved(place(), 1)?, "sp7");
+    let shared = Arc::new(site());
+    assert_eq!(Arc::clone(&shared).shared_lock(&(1, 2))?.acquire().await?.key(), "site:s:2");
+    assert_eq!(shared.shared(&(1, 2), [3, 4]).await?, 6);
+    assert_eq!(Site::bounded_lock("t")?.acquire().await?.key(), "t");
+    assert_eq!(site().bounded("tt", str::len).await?, 3);
+    Ok(())
+}
+
+trait Nightly {
+    #[redis_lock(key = "nightly", request = nightly_lock)]
+    fn nightly(&self) -> R<u32> {
+        Ok(1)
+    }
+}
+
+#[async_trait]
+trait Hourly: Sync {
+    #[redis_lock(key = "hourly:{n}", request = hourly_lock)]
+    async fn hourly(&self, n: u32) -> R<u32> {
+        Ok(n)
+    }
+}
+
+impl Nightly for String {}
+impl Hourly for String {}
+
+#[tokio::test]
+async fn a_trait_whose_method_has_one_can_still_be_an_object() -> R<()> {
+    locks();
+    let (nightly, hourly): (Box<dyn Nightly>, Box<dyn Hourly>) =
+        (Box::new(String::new()), Box::new(String::new()));
+    assert_eq!((nightly.nightly()?, hourly.hourly(2).await?), (1, 2));
+    assert_eq!(<String as Nightly>::nightly_lock()?.acquire().await?.key(), "nightly");
+    assert_eq!(<String as Hourly>::hourly_lock(3)?.acquire().await?.key(), "hourly:3");
+    Ok(())
 }
 
 proptest! {
