@@ -126,7 +126,8 @@ pub use redis_lock_macros::redis_lock;
 ///
 /// `prefix` stands before each template; beside `keys = expr` it does not compile, since those keys are no templates.
 /// `key`, `keys`, `fence`, `guard` and `request` are for one function. Of blocks in blocks the inner one wins. An option
-/// that no function in the block uses does not compile.
+/// that no function in the block uses does not compile. A macro in the block is expanded later, so functions that it
+/// makes have none of them.
 pub use redis_lock_macros::redis_lock_defaults;
 
 #[doc(hidden)]

@@ -88,25 +88,27 @@ impl Filler {
                 &mut is_attribute,
                 matches!(&tree, TokenTree::Punct(sign) if sign.as_char() == '#'),
             );
+            let ends_item = match &tree {
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                TokenTree::Punct(sign) => sign.as_char() == ';',
+                _ => false,
+            };
+            let before = if ends_item { std::mem::take(&mut item) } else { TokenStream::new() };
             let TokenTree::Group(group) = &tree else {
-                match &tree {
-                    TokenTree::Punct(sign) if sign.as_char() == ';' => item = TokenStream::new(),
-                    _ => item.extend([tree.clone()]),
-                }
+                item.extend((!ends_item).then(|| tree.clone()));
                 filled.extend([tree]);
                 continue;
             };
             let content = if after_hash && group.delimiter() == Delimiter::Bracket {
                 self.attribute(group.stream(), (overridden, owner), &mut of_block)
-            } else if group.delimiter() == Delimiter::Brace {
+            } else if ends_item {
                 let inside = overridden.union(&std::mem::take(&mut of_block)).cloned().collect();
-                let owner = owner_of(&std::mem::take(&mut item));
-                self.filled(group.stream(), &inside, owner.as_ref())
+                self.filled(group.stream(), &inside, owner_of(&before).as_ref())
             } else {
                 self.filled(group.stream(), overridden, owner)
             };
-            item.extend([tree.clone()]);
             filled.extend([regrouped(group, content)]);
+            item.extend((!ends_item).then_some(tree));
         }
         filled
     }
@@ -119,6 +121,11 @@ impl Filler {
     ) -> TokenStream {
         let mut word = String::new();
         let mut trees: Vec<TokenTree> = Vec::new();
+        // What a macro has passed on as a whole stands in a group without a sign.
+        let tokens = tokens.into_iter().flat_map(|tree| match tree {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => group.stream(),
+            tree => tree.into(),
+        });
         for tree in tokens {
             let before = std::mem::take(&mut word);
             match &tree {

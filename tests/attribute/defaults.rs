@@ -137,3 +137,82 @@ async fn traits_and_other_attributes_have_them_as_well() -> R<()> {
     assert!(orders.with_its_own().await?.ends_with(" no 7"));
     Ok(())
 }
+
+/// An attribute that comes through a macro, and a block that does.
+macro_rules! service {
+    ($(#[$meta:meta])* $name:ident, $block:item) => {
+        #[redis_lock_defaults(via = self.locks, prefix = "made:")]
+        impl Orders {
+            $(#[$meta])*
+            async fn $name(&self) -> R<bool> {
+                Ok(self.locks.status("made:k").await?.is_held())
+            }
+
+            #[redis_lock(key = "other")]
+            async fn other_made(&self) -> R<bool> {
+                Ok(self.locks.status("made:other").await?.is_held())
+            }
+        }
+
+        #[redis_lock_defaults(prefix = "passed:")]
+        $block
+    };
+}
+
+service! {
+    #[redis_lock(key = "k")] made_by_a_macro,
+    impl Orders {
+        #[redis_lock(key = "k", via = self.locks)]
+        async fn passed_through_a_macro(&self) -> R<bool> {
+            Ok(self.locks.status("passed:k").await?.is_held())
+        }
+    }
+}
+
+#[tokio::test]
+async fn attributes_and_blocks_that_come_through_a_macro_have_them_as_well() -> R<()> {
+    let orders = orders();
+    assert!(orders.other_made().await?);
+    assert!(orders.made_by_a_macro().await?);
+    assert!(orders.passed_through_a_macro().await?);
+    Ok(())
+}
+
+#[redis_lock_defaults(via = &self.locks, prefix = "named:")]
+mod named {
+    use redis_locks::{Locks, redis_lock};
+
+    use super::R;
+
+    pub(super) struct First {
+        pub(super) locks: Locks,
+    }
+
+    pub(super) struct Second {
+        pub(super) locks: Locks,
+    }
+
+    impl First {
+        #[redis_lock(key = "k")]
+        pub(super) async fn label(&self) -> R<String> {
+            Ok(self.locks.status("named:k").await?.holders[0].label.clone().unwrap_or_default())
+        }
+    }
+
+    impl Second {
+        #[redis_lock(key = "k")]
+        pub(super) async fn label(&self) -> R<String> {
+            Ok(self.locks.status("named:k").await?.holders[0].label.clone().unwrap_or_default())
+        }
+    }
+}
+
+#[tokio::test]
+async fn methods_are_called_by_the_type_of_their_block() -> R<()> {
+    let first = named::First { locks: Locks::in_memory() };
+    let second = named::Second { locks: Locks::in_memory() };
+    let (first, second) = (first.label().await?, second.label().await?);
+    assert!(first.ends_with("named::First::label"), "{first}");
+    assert!(second.ends_with("named::Second::label"), "{second}");
+    Ok(())
+}
