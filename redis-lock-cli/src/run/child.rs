@@ -24,8 +24,9 @@ pub(crate) struct Child {
 impl Child {
     pub(crate) fn spawn(command: &[OsString], guard: &Guard) -> Result<Self, Failure> {
         // The command line's parser asks for one word at least.
-        let (name, arguments) =
-            command.split_first().map_or((OsStr::new(""), command), |(name, rest)| (&**name, rest));
+        let (name, arguments) = command
+            .split_first()
+            .map_or_else(|| (OsStr::new(""), command), |(name, rest)| (&**name, rest));
         let leads = !is_in_foreground();
         let mut command = Command::new(name);
         command
