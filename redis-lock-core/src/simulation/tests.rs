@@ -205,6 +205,8 @@ fn way_to(fault: PlantedFault) -> Way {
 /// before a seed that finds it. `SIMULATE_PLANTED` searches from the first seed on.
 fn first_seed(fault: PlantedFault) -> u64 {
     match fault {
+        PlantedFault::QueueReversed => 570,
+        PlantedFault::NothingFoundIsDone => 370,
         PlantedFault::StaleHandedOn => 55,
         PlantedFault::MarkReleased => 180,
         PlantedFault::WaitersTtl | PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
