@@ -32,7 +32,7 @@ impl ServerBinary {
         })
     }
 
-    /// The program that somebody named; `None` where it is no server.
+    /// The program at this path; `None` where it is no server.
     pub fn at(path: impl Into<PathBuf>) -> Option<Self> {
         Self::probe(&path.into())
     }

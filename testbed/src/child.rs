@@ -192,7 +192,7 @@ impl ChildIo {
 pub type Role = fn(&mut ChildIo);
 
 /// Plays the role that the parent asked for, and ends the process; returns at once in a process
-/// that is nobody's child.
+/// that is no child of ours.
 pub fn dispatch(roles: &[(&str, Role)]) {
     let Ok(wanted) = env::var(ROLE) else { return };
     let Some((_, play)) = roles.iter().find(|(name, _)| *name == wanted) else {

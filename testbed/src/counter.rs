@@ -46,7 +46,7 @@ impl SharedCounter {
     }
 
     /// Sets the number, in one write of always the same length: without a lock an update can be
-    /// lost, but nobody reads half a number.
+    /// lost, but no reader gets half a number.
     ///
     /// # Errors
     /// When the file cannot be written.

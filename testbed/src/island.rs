@@ -40,7 +40,7 @@ const NETS: u32 = 0xC612_0000;
 const SIZE: u32 = 16;
 const COUNT: u64 = 8_192;
 
-/// Hardware addresses of the cable's ends: with these known, nobody has to ask for them.
+/// Hardware addresses of the cable's ends: with these known, no machine has to ask for them.
 const NEAR_END: &str = "02:00:00:00:00:01";
 const FAR_END: &str = "02:00:00:00:00:02";
 

@@ -150,7 +150,7 @@ impl ClusterBuilder {
         for (number, primary) in cluster.nodes[..self.primaries].iter().enumerate() {
             let first = slot(SLOTS * number / self.primaries);
             let last = slot(SLOTS * (number + 1) / self.primaries - 1);
-            primary.server().add_slots(first..=last).expect("the slots are nobody's");
+            primary.server().add_slots(first..=last).expect("no other node has the slots");
         }
     }
 }

@@ -52,7 +52,7 @@ impl Cluster {
         self.until_ok();
     }
 
-    /// Waits until somebody else has the slots of this node, which was killed or frozen before, and
+    /// Waits until another node has the slots of this node, which was killed or frozen before, and
     /// all live nodes know. Returns who.
     #[track_caller]
     pub fn until_replaced(&self, gone: &Node, slot: u16) -> &Node {

@@ -66,7 +66,7 @@ impl Cluster {
     #[track_caller]
     pub fn owner(&self, slot: u16) -> &Node {
         let topology = self.topology();
-        let owner = topology.owner(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"));
+        let owner = topology.owner(slot).unwrap_or_else(|| panic!("no node has slot {slot}"));
         self.node(owner)
     }
 

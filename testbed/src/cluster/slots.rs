@@ -99,7 +99,7 @@ impl SlotMove<'_> {
             if !keys.is_empty() {
                 return Some(format!("slot {slot} has keys yet: {keys:?}"));
             }
-            // The target first: should the source forget the slot first, nobody would have it. The
+            // The target first: should the source forget the slot first, no node would have it. The
             // source refuses while it has keys, which may have come between.
             set_slot(self.to, slot, &owner);
             let set = self.from.accepts(&format!("CLUSTER SETSLOT {slot} {owner}"));

@@ -32,7 +32,7 @@ impl CutReply {
         Arc::new(Self { text: text.as_bytes().to_vec(), due: AtomicBool::new(true) })
     }
 
-    /// Whether `request` is the one, and nobody has had it yet.
+    /// Whether `request` is the one, and no reader has had it yet.
     pub(super) fn fires_at(&self, request: &[u8]) -> bool {
         contains(request, &self.text) && self.due.swap(false, Ordering::SeqCst)
     }

@@ -42,7 +42,7 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
             let mode = state.mode;
             if state.in_force != mode {
                 if mode == ListenMode::Refuse {
-                    // The only way to be refused is that nobody listens.
+                    // The only way to be refused is that nothing listens.
                     listener = None;
                 } else if listener.is_none() {
                     listener = bind(port).ok();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::port::free_port;
+use crate::port::Port;
 use connection::Link;
 use faults::{CutReply, Faults};
 use listener::ListenMode;
@@ -20,7 +20,7 @@ use listener::ListenMode;
 /// concerns the connections that are open *and* those to come; [`existing`](Self::existing) and
 /// [`only`](Self::only) choose among the open ones.
 ///
-/// A hole holds data back the way a network does: sockets stay open and nobody learns of it. What was
+/// A hole holds data back the way a network does: sockets stay open and neither side learns of it. What was
 /// sent meanwhile arrives when the hole closes, even if its sender has long hung up.
 ///
 /// ```no_run
@@ -34,7 +34,7 @@ use listener::ListenMode;
 /// ```
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
 }
 
@@ -104,8 +104,8 @@ impl Proxy {
         });
         let port = (0..100)
             .find_map(|_| {
-                let port = free_port();
-                listener::start(port, Arc::clone(&shared)).ok().map(|()| port)
+                let port = Port::free();
+                listener::start(port.number(), Arc::clone(&shared)).ok().map(|()| port)
             })
             .expect("a proxy can listen on a free port");
         Self { port, shared }
@@ -119,12 +119,12 @@ impl Proxy {
 
     /// `redis://127.0.0.1:{port}`.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port.number())
     }
 
     /// The port it listens on.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// Ends every fault; what was held back arrives.
@@ -250,7 +250,7 @@ impl Proxy {
         }
         state.mode = mode;
         self.shared.changed.notify_all();
-        listener::wake(self.port);
+        listener::wake(self.port.number());
         while state.in_force != mode {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -274,7 +274,7 @@ impl Drop for Proxy {
             link.cut();
         }
         self.shared.changed.notify_all();
-        listener::wake(self.port);
+        listener::wake(self.port.number());
     }
 }
 

@@ -59,7 +59,7 @@ impl SentinelBuilder {
 
     /// How many sentinels there are: 3 at first. More than half of them must agree.
     pub fn sentinels(mut self, count: usize) -> Self {
-        assert!(count > 0, "somebody must keep watch");
+        assert!(count > 0, "at least one sentinel must keep watch");
         self.sentinels = count;
         self
     }

@@ -7,7 +7,7 @@ use super::{Mode, Server};
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
 use crate::host::Host;
-use crate::port::{free_port, free_port_for_old_node};
+use crate::port::Port;
 use crate::tls::Certificates;
 
 /// How to start a [`Server`].
@@ -98,7 +98,7 @@ impl ServerBuilder {
     pub fn start(self) -> Server {
         let binary = self.binary.clone().unwrap_or_else(ServerBinary::any);
         let mut reason = String::new();
-        // Another process may take a port between our look and the server's bind.
+        // A program that is no test may take a port between our look and the server's bind.
         for _ in 0..10 {
             let server = self.prepare(&binary);
             match server.launch() {
@@ -109,22 +109,25 @@ impl ServerBuilder {
         panic!("{binary} does not start: {reason}");
     }
 
-    /// A server on ports that nobody uses at this moment.
+    /// A server on ports of its own.
     fn prepare(&self, binary: &ServerBinary) -> Server {
         let mut arguments = self.arguments.clone();
         arguments.retain(|argument| binary.knows_right(argument));
-        let mut port = free_port();
+        let mut ports = vec![Port::free()];
         if matches!(self.mode, Mode::OnlyNode | Mode::Node) {
             arguments.extend(["--cluster-enabled", "yes"].map(Into::into));
             if binary.version() >= (7, 0, 0) {
-                arguments.extend(["--cluster-port".into(), free_port().to_string()]);
+                let bus = Port::free();
+                arguments.extend(["--cluster-port".into(), bus.number().to_string()]);
+                ports.push(bus);
             } else {
-                port = free_port_for_old_node();
+                ports = Port::free_with_bus().into();
             }
         }
+        let port = ports[0].number();
         let tls_port = self.tls.as_ref().map(|certificates| {
-            let tls_port = free_port();
-            let mut options = vec![("tls-port", tls_port.to_string())];
+            let tls_port = Port::free();
+            let mut options = vec![("tls-port", tls_port.number().to_string())];
             options.extend(certificates.server_options());
             for (name, value) in options {
                 match self.mode {
@@ -133,13 +136,16 @@ impl ServerBuilder {
                     _ => arguments.extend([format!("--{name}"), value]),
                 }
             }
-            tls_port
+            let number = tls_port.number();
+            ports.push(tls_port);
+            number
         });
         let server = Server {
             binary: binary.clone(),
             dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
             host: self.host.clone(),
             port,
+            _ports: ports,
             arguments,
             mode: self.mode,
             shim: self.shim.clone(),

@@ -175,7 +175,7 @@ impl Server {
         info.contains("cluster_state:ok")
     }
 
-    /// Has a node of a cluster take slots that are nobody's. (`ADDSLOTSRANGE` came with 7.0.)
+    /// Has a node of a cluster take slots that no node has. (`ADDSLOTSRANGE` came with 7.0.)
     pub(crate) fn add_slots(&self, slots: RangeInclusive<u16>) -> RedisResult<Value> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("ADDSLOTS");
@@ -207,7 +207,7 @@ impl Server {
     }
 }
 
-/// What must be gone when nobody holds or waits: the locks themselves, and the two keys of a
+/// What must be gone when no caller holds or waits: the locks themselves, and the two keys of a
 /// queue. Other side keys (fences, tombstones) stay behind on purpose, and end by themselves.
 fn is_held_or_awaited(key: &str) -> bool {
     match key.rsplit_once(":~") {

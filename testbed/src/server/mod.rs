@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
 use crate::host::Host;
+use crate::port::Port;
 use crate::signal::{continue_process, is_stopped, kill_process, stop_process};
 use crate::watchdog::Watchdog;
 
@@ -35,6 +36,8 @@ pub struct Server {
     dir: TempDir,
     host: Host,
     port: u16,
+    /// All ports that it listens on, kept while it is down as well.
+    _ports: Vec<Port>,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
     tls_port: Option<u16>,
@@ -51,7 +54,7 @@ pub(crate) enum Mode {
     Alone,
     /// A cluster of one node, which takes all slots.
     OnlyNode,
-    /// One node of several, which are made a cluster by somebody else.
+    /// One node of several, which `Cluster` makes a cluster.
     Node,
     /// It keeps watch over servers; its options are in the file `sentinel.conf`.
     Sentinel,
