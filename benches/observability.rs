@@ -61,8 +61,8 @@ fn hand_over(criterion: &mut Criterion, listener: &str) {
 }
 
 fn silent(criterion: &mut Criterion) {
-    pair(criterion, "nobody listens", "");
-    hand_over(criterion, "nobody listens");
+    pair(criterion, "no subscriber", "");
+    hand_over(criterion, "no subscriber");
 }
 
 fn listened(criterion: &mut Criterion) {

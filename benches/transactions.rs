@@ -96,7 +96,7 @@ impl Pair for Subject {
                 let mut set = redis::cmd("SET");
                 set.arg("pair:floor").arg(&token).arg("NX").arg("PX").arg(30_000);
                 let set: Option<String> = set.query_async(common).await?;
-                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
+                ensure!(set.is_some(), "another client has the lock of the bare driver");
                 let mut read = redis::pipe();
                 read.cmd("WATCH").arg("pair:floor").ignore();
                 read.cmd("GET").arg("pair:floor").cmd("MULTI").ignore();

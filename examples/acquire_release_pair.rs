@@ -2,7 +2,7 @@
 //! `cargo run --example acquire_release_pair`.
 //!
 //! For code that keeps no guards. Who holds the lock is named by a string of the caller's, and any
-//! process that knows the string may release: the holder's label carries it, and whoever releases
+//! process that knows the string may release: the holder's label carries it, and a process that releases
 //! adopts the hold by its token. Nothing is kept in the process.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Pair {
         Ok(Self { locks: builder.label(PREFIX).open()? })
     }
 
-    /// Takes the lock for `uid`, for at most `timeout`; `false` when somebody has it.
+    /// Takes the lock for `uid`, for at most `timeout`; `false` when it is held.
     pub(crate) fn acquire(
         &self,
         key: &str,
@@ -31,7 +31,7 @@ impl Pair {
     ) -> Result<bool, LockError> {
         let request = self.locks.mutex(key).ttl(timeout).renew(false).label(uid);
         match request.blocking_try_acquire()? {
-            // It is held until somebody releases it by name, or its time is up.
+            // It is held until a process releases it by name, or its time is up.
             Some(guard) => {
                 let _token = guard.detach();
                 Ok(true)
@@ -40,7 +40,7 @@ impl Pair {
         }
     }
 
-    /// Gives the lock back; `false` when somebody else has it. Where nobody has it, the answer is
+    /// Gives the lock back; `false` when another has it. Where it is free, the answer is
     /// `true` by transactions, which find nothing to be done, and `false` by scripts, which delete
     /// nothing.
     pub(crate) fn release(&self, key: &str, uid: &str) -> Result<bool, LockError> {

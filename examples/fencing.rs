@@ -7,7 +7,7 @@
 //! ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0;
 //!
 //! UPDATE account SET balance = $2, fence = $1
-//!  WHERE id = $3 AND fence < $1;   -- 0 rows: somebody with a higher number was here
+//!  WHERE id = $3 AND fence < $1;   -- 0 rows: a holder with a higher number was here
 //! ```
 //!
 //! Use `fence <= $1` where one holder writes a row several times.

@@ -1,7 +1,7 @@
 //! One leader among many, and another one when it is gone: `cargo run --example leadership`.
 //!
 //! Each process calls `lead`. One at a time runs the body; when its lock is lost (it was frozen, the
-//! server forgot, somebody ended its hold) the body is dropped at its next await, and the process
+//! server forgot, an operator ended its hold) the body is dropped at its next await, and the process
 //! stands in line again.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +58,7 @@ pub(crate) async fn demo(locks: &Locks) -> Result<Vec<String>, LockError> {
         while count() < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Once for each: whoever leads ends, and then the other one does.
+        // Once for each: the leader ends, and then the other one leads.
         stop.notify_one();
         while count() < 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;

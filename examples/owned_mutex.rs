@@ -20,7 +20,7 @@ impl Leader {
         Ok(guard.map(|guard| Self { guard }))
     }
 
-    /// What this process knows; asks nobody.
+    /// What this process knows; sends no command.
     pub(crate) fn believes(&self) -> LockState {
         self.guard.state()
     }

@@ -28,7 +28,7 @@ pub(crate) async fn demo(locks: &Locks) -> Result<LossReason, LockError> {
 
     let writer = locks.write("example:catalog").wait(Duration::from_secs(20)).acquire().await?;
     let reason = hangs.lost().await;
-    // From here on others may read what was written, and nobody else writes.
+    // From here on others may read what was written, and only this guard may write.
     let reader = writer.downgrade().await?;
     let other = read().acquire().await?;
     other.release().await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
-/// Ships an order, unless somebody ships it already.
+/// Ships an order, unless another call ships it already.
 #[redis_lock(key = "order:{order}", wait = "none", on_busy = Ok(false))]
 pub(crate) async fn ship(order: u64) -> Result<bool, LockError> {
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -34,7 +34,7 @@ pub(crate) fn demo(locks: &Locks) -> Result<Vec<&'static str>, LockError> {
     match slow.blocking_release() {
         Err(error) if error.is_lost() => log.push("the first can't release what is not its own"),
         Err(error) => return Err(error),
-        Ok(()) => log.push("released somebody else's"),
+        Ok(()) => log.push("released another's"),
     }
     third.blocking_verify()?;
     log.push("the third still has it");

@@ -31,7 +31,7 @@ impl Bare {
         let mut set = redis::cmd("SET");
         set.arg(KEY).arg(&token).arg("NX").arg("PX").arg(TTL_MILLIS);
         let set: Option<String> = set.query_async(&mut self.connection).await?;
-        ensure!(set.is_some(), "somebody else has the lock of the bare driver");
+        ensure!(set.is_some(), "another client has the lock of the bare driver");
         let deleted: u32 =
             self.script.key(KEY).arg(&token).invoke_async(&mut self.connection).await?;
         ensure!(deleted == 1, "the lock of the bare driver was lost");

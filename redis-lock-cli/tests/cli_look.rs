@@ -59,7 +59,7 @@ fn show_has_the_documented_fields() {
 fn what_another_process_may_only_keep_is_shown_as_such() {
     let server = Server::start();
     let locks = locks(&server);
-    // A lease stays only once its manager can receive a message that somebody wants it.
+    // A lease stays only once its manager can receive the message that another client wants it.
     eventually(SECOND * 10, "it is shown as one that may be idle", || {
         let request = locks.mutex("order:42").linger(SECOND * 30);
         let _guard = request.blocking_acquire().unwrap();

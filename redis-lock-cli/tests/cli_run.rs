@@ -96,7 +96,7 @@ fn what_succeeded_once_is_not_run_again() {
     let again = job(&["--json", "--", "echo", "ran"]);
     assert_eq!(objects(&again.stderr)[0]["error"], "done");
     let shown = run(&server, &["show", "job"]);
-    assert_eq!(code(&shown), 1, "nobody holds it");
+    assert_eq!(code(&shown), 1, "it is free");
     assert!(text(&shown.stdout).contains("done by  nightly"), "{}", text(&shown.stdout));
     let listed = text(&run(&server, &["ls"]).stdout);
     assert!(listed.contains("done by nightly"), "{listed}");
@@ -238,7 +238,7 @@ fn commands_that_are_not_there_give_the_lock_back() {
     server.assert_clean();
 }
 
-/// Nobody reads what it says.
+/// Its output is not read.
 fn unheard(server: &Server, arguments: &[&str]) -> Program {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -293,7 +293,7 @@ fn a_command_that_outlived_the_lease_of_a_stopped_program_is_76() {
 fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
     let server = Server::start();
     let (mut reader, writer) = std::io::pipe().unwrap();
-    // The line that says that the lock was acquired has to wait until somebody reads.
+    // The line that says that the lock was acquired has to wait until the test reads.
     let mut full = writer.try_clone().unwrap();
     rustix::io::ioctl_fionbio(&full, true).unwrap();
     while std::io::Write::write(&mut full, &[b'x'; 4096]).is_ok() {}

@@ -91,7 +91,7 @@ fn certificates_are_taken_from_files() {
     assert_eq!(code(&trusting), 1, "it is free: {}", text(&trusting.stderr));
     let shown = show(&[&authority, &certificate, &key], &["--cacert", "--cert", "--key"]);
     assert_eq!(code(&shown), 1, "{}", text(&shown.stderr));
-    assert_eq!(code(&show(&[], &[])), 69, "nobody has signed for it");
+    assert_eq!(code(&show(&[], &[])), 69, "no authority has signed for it");
     assert_eq!(code(&show(&[&certificate], &["--cert"])), 64, "its key is missing");
     let nowhere = show(&["/nowhere/ca.pem".as_ref()], &["--cacert"]);
     assert_eq!(code(&nowhere), 74);

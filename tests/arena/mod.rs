@@ -237,7 +237,7 @@ impl Waiting {
 pub(crate) fn finish_all(mut waiting: Vec<Waiting>) {
     while !waiting.is_empty() {
         let mut next = None;
-        testbed::eventually(PATIENCE, "somebody comes to its turn", || {
+        testbed::eventually(PATIENCE, "a waiter comes to its turn", || {
             next = waiting.iter().position(|waiting| waiting.has_it.try_recv().is_ok());
             next.is_some()
         });

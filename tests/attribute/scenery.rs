@@ -18,7 +18,7 @@ pub(crate) fn locks() -> &'static Locks {
     })
 }
 
-/// Whether somebody holds `key`, asked by a thread that holds nothing.
+/// Whether `key` is held, asked by a thread that holds nothing.
 pub(crate) fn is_locked(key: &str) -> bool {
     let request = locks().mutex(key);
     std::thread::spawn(|| request.blocking_try_acquire().unwrap().is_none()).join().unwrap()
@@ -77,7 +77,7 @@ pub(crate) fn tick() -> impl Future<Output = ()> + Send {
     })
 }
 
-/// Waits until nobody holds `key`: releases that are not waited for come soon after.
+/// Waits until `key` is free: releases that are not waited for come soon after.
 pub(crate) async fn until_free(key: &str) {
     locks().mutex(key).acquire().await.unwrap().release().await.unwrap();
 }

@@ -46,7 +46,7 @@ async fn a_value_for_busy_is_for_no_other_failure() {
     server.assert_clean();
 }
 
-/// Its renewals are seldom, so that nobody but the release finds out that the lock is gone.
+/// Its renewals are seldom, so that only the release finds out that the lock is gone.
 #[redis_lock(key = "job", ttl = "30s", via = locks)]
 async fn robbed(locks: &Locks, server: &Server, value: &str) -> R<u32> {
     server.run::<()>(&format!("SET lock:job {value} PX 30000"));

@@ -47,7 +47,7 @@ async fn a_try_on_a_slow_path_ends_in_time() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let locks = connect_with(&proxy.url(), TIMEOUT).await;
-    // Somebody else has it, so that the first answer alone says nothing.
+    // Another client has it, so that the first answer alone says nothing.
     let others = connect(&server.url()).await;
     let theirs = job(&others).acquire().await.unwrap();
     proxy.delay_up(SLOW / 2);

@@ -63,7 +63,7 @@ async fn a_release_that_is_tried_again_is_no_loss() {
     for round in 0..5 {
         let guard = job(&locks).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&others).wait(PATIENCE).acquire());
-        until("somebody waits", || server.exists("lock:{lock:job}:~q")).await;
+        until("a waiter is queued", || server.exists("lock:{lock:job}:~q")).await;
         let cuts = proxy.cuts();
         proxy.cut_reply_to(WIRE);
         let outcome = guard.release().await;

@@ -1,5 +1,5 @@
 //! Taking a lock while calls are dropped, replies get lost and servers freeze: nothing may be
-//! left that nobody holds, and nobody may wait for longer than agreed.
+//! left without a holder, and no caller may wait for longer than agreed.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

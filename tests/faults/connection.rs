@@ -245,7 +245,7 @@ async fn d9_connections_killed_again_and_again() {
     ended.store(true, Ordering::SeqCst);
     for task in tasks {
         let worst = task.await.unwrap();
-        assert!(worst < ms(4000), "somebody waited {worst:?}");
+        assert!(worst < ms(4000), "a caller waited {worst:?}");
     }
     let turns = turns.load(Ordering::SeqCst);
     assert!(turns > 100, "only {turns} turns");

@@ -195,7 +195,7 @@ async fn k6_databases_and_namespaces_are_worlds_of_their_own_and_can_be_seen() {
                 .try_acquire()
                 .await
                 .unwrap()
-                .expect("nobody else uses this database and namespace"),
+                .expect("no other client uses this database and namespace"),
         );
     }
     assert_eq!(server.keys(), [KEY, WIRE, "shop:job"]);

@@ -1,5 +1,5 @@
 //! Giving a lock back when it is not ours any more, when the server refuses it, and from places
-//! where nobody expects a guard to be dropped.
+//! where a guard is dropped at an odd place.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -66,7 +66,7 @@ async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
     server.assert_clean();
 }
 
-/// How often somebody has subscribed.
+/// How many subscriptions were made.
 fn subscriptions(server: &Server) -> u64 {
     server.command_counts().get("subscribe").copied().unwrap_or_default()
 }
@@ -79,7 +79,7 @@ async fn i3_a_half_open_subscription_is_made_up_for() {
     let waiting = start_waiting(&server, &locks).await;
     until("both listen", || channels(&server) == 2).await;
     let deaf = proxy.only(|connection| connection.subscriber);
-    assert!(deaf.count() > 0, "nobody subscribed");
+    assert!(deaf.count() > 0, "no client subscribed");
     let before = subscriptions(&server);
     deaf.hole();
     let took = hand_over(guard, waiting).await;

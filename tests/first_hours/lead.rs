@@ -23,7 +23,10 @@ fn candidate(locks: &Locks, name: &'static str, led: mpsc::UnboundedSender<(&'st
 }
 
 async fn next<T>(leaders: &mut mpsc::UnboundedReceiver<T>) -> T {
-    timeout(PATIENCE, leaders.recv()).await.expect("somebody leads").expect("somebody is left")
+    timeout(PATIENCE, leaders.recv())
+        .await
+        .expect("a candidate leads")
+        .expect("a candidate is left")
 }
 
 #[test]
@@ -96,7 +99,7 @@ async fn a_body_that_had_ended_before_the_loss_is_not_run_again() {
         .mutex("k")
         .lead(async |guard| {
             runs += 1;
-            // Blocks, so that nobody notices the loss before the body's end.
+            // Blocks, so that the loss is not noticed before the body's end.
             locks.blocking_force_release(guard.key(), "a test").unwrap();
             "done"
         })

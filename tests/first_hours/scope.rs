@@ -1,6 +1,6 @@
 //! `Locks::scope`: which `Locks` is found by code that was given none.
 //!
-//! Nothing is installed in this process and REDIS_URL names nobody, so whoever leaves its scope
+//! Nothing is installed in this process and REDIS_URL names no server, so a test that leaves its scope
 //! finds no `Locks` at all.
 
 use std::cell::Cell;

@@ -187,7 +187,7 @@ fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
     server.query::<()>(entry.arg("lock:{lock:k}:~w").arg("rl1.waits").arg(place)).unwrap();
     // With a fencing number, so that it is not taken by a bare `SET NX`.
     assert!(is_free(arena.one.mutex("k").fenced().fair(false)), "it is free");
-    assert!(!is_free(arena.one.mutex("k").fenced()), "but it is somebody else's turn");
+    assert!(!is_free(arena.one.mutex("k").fenced()), "but it is another waiter's turn");
     assert_eq!(server.get("lock:k").as_deref(), Some("rl1.waits"));
     assert!(!is_free(arena.other.mutex("k").fenced().fair(false)), "what is held stays held");
     eventually(PATIENCE, "the one who was granted it is dead", || is_free(arena.other.mutex("k")));

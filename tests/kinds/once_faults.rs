@@ -200,7 +200,7 @@ fn fifty_processes_have_one_success_a_round_whatever_fails_before() {
         }
         let tries = FAILURES + 1 + i64::from(dies);
         assert_eq!(count("LLEN", "effects"), 1, "round {round}");
-        assert_eq!(count("LLEN", "began"), tries, "nobody runs after a success, round {round}");
+        assert_eq!(count("LLEN", "began"), tries, "no process runs after a success, round {round}");
         let began: Vec<u64> = server.run(&format!("LRANGE began:{round} 0 -1"));
         for (index, pair) in began.windows(2).enumerate() {
             let after_death = dies && index as i64 == FAILURES;

@@ -169,6 +169,10 @@ fn only_without_a_margin_does_a_stopped_holder_act_beside_another() {
         println!("{name}: {stops} stops, {seen}");
     }
     let ((with, _), (without, _)) = (with, without);
-    assert_eq!((with.within, without.within), (0, 0), "nobody acts beside a valid lease or margin");
+    assert_eq!(
+        (with.within, without.within),
+        (0, 0),
+        "no holder acts beside a valid lease or margin"
+    );
     assert!(with.outlived > 0 && without.beyond > 0, "the stops were long enough to matter");
 }

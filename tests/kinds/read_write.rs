@@ -232,7 +232,7 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
 fn l4_a_dead_waiter_holds_nobody_up() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    // One who waits for writing, whose channel nobody listens to.
+    // A waiting writer without a subscriber on its channel.
     let dies = || {
         let now: Vec<u64> = server.run("TIME");
         let end = (now[0] + 60) * 1000;
@@ -243,7 +243,7 @@ fn l4_a_dead_waiter_holds_nobody_up() {
     };
     let reader = take(arena.one.read("k"));
     dies();
-    assert!(is_free(arena.other.read("k")), "nobody is before it");
+    assert!(is_free(arena.other.read("k")), "no waiter is before it");
     reader.blocking_release().unwrap();
 
     must_be_prompt(NOTIFIED, "the dead waiter is passed over", || {

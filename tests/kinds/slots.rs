@@ -386,7 +386,7 @@ fn a_connection_that_is_cut_anywhere_leaves_nothing() {
                         error.is_busy() || matches!(error, LockError::Backend { .. }),
                         "{error}"
                     ),
-                    (Ok(_), true) => panic!("it got what somebody else has"),
+                    (Ok(_), true) => panic!("it got what another has"),
                 }
                 if let Some(holder) = holder {
                     holder.blocking_verify().unwrap();

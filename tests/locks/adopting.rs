@@ -77,7 +77,7 @@ async fn who_adopts_too_late_hears_that_it_is_lost() {
         eventually(PATIENCE, "the lease ends", || !pair.server.exists(WIRE));
         assert!(pair.adopt(&token).await.unwrap_err().is_lost());
         let other = pair.from.mutex(KEY).acquire().await.unwrap();
-        assert!(pair.adopt(&token).await.unwrap_err().is_lost(), "somebody else has it");
+        assert!(pair.adopt(&token).await.unwrap_err().is_lost(), "another holder has it");
         other.release().await.unwrap();
         pair.end().await;
     }
@@ -101,7 +101,7 @@ async fn what_an_adopter_leaves_behind_ends_with_its_lease() {
         let token = pair.detached(Duration::from_millis(1500)).await;
         let text = token.to_string().parse().unwrap();
         let adopts = pair.to.mutex(KEY).ttl(Duration::from_secs(1)).renew(false).adopt(text);
-        // Nobody renews it, as where the adopter died.
+        // It is not renewed, as where the adopter died.
         std::mem::forget(adopts.await.unwrap());
         let waits = pair.from.mutex(KEY).wait(PATIENCE * 6).acquire().await.unwrap();
         waits.release().await.unwrap();

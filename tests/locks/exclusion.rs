@@ -82,7 +82,7 @@ fn processes_and_their_tasks_lose_no_update_on_valkey() {
     no_update_is_lost(&Server::builder().binary(valkey).start());
 }
 
-/// Whether somebody is inside, and whether there ever were two at once.
+/// Whether a holder is inside, and whether there ever were two at once.
 #[derive(Default)]
 struct Room {
     occupied: AtomicBool,

@@ -57,7 +57,7 @@ async fn the_holder_learns_the_reason_at_once_and_the_waiter_gets_the_lock() {
         assert!(error.is_lost(), "{error}");
         next.verify().await.unwrap();
         next.release().await.unwrap();
-        assert!(!operator.force_release("a", "again").await.unwrap(), "nobody has it");
+        assert!(!operator.force_release("a", "again").await.unwrap(), "it is free");
     }
 }
 
@@ -130,7 +130,7 @@ async fn force_works_when_the_servers_memory_is_full() {
     server.run::<()>("CONFIG SET maxmemory 0");
 }
 
-/// The first try is done and its answer lost: the second one must not say that nobody had it.
+/// The first try is done and its answer lost: the second one must not say that it was free.
 #[tokio::test]
 async fn a_lost_answer_does_not_hide_what_was_done() {
     let server = Server::start();

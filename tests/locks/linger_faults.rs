@@ -170,7 +170,7 @@ async fn lg13_an_idle_lease_is_ended_by_force() {
     long().acquire().await.unwrap().release().await.unwrap();
     assert!(server.pttl("lock:f").unwrap() > 90_000, "it stays");
     assert!(other.force_release("f", "it is in the way").await.unwrap());
-    let guard = other.mutex("f").try_acquire().await.unwrap().expect("nobody has it");
+    let guard = other.mutex("f").try_acquire().await.unwrap().expect("it is free");
     let since = Instant::now();
     while long().try_acquire().await.unwrap().is_some() {
         assert!(since.elapsed() < AMPLE, "the ended lease is handed out");
@@ -185,7 +185,7 @@ async fn a_token_whose_lease_is_idle_here_cannot_be_adopted_here() {
     let token = owner.status("k").await.unwrap().holders[0].token.clone();
     let adopted = owner.mutex("k").adopt(token).await;
     assert!(adopted.as_ref().is_err_and(LockError::is_lost), "it was released: {adopted:?}");
-    let guard = lingering(&owner, "k").try_acquire().await.unwrap().expect("nobody has it");
+    let guard = lingering(&owner, "k").try_acquire().await.unwrap().expect("it is free");
     guard.release().await.unwrap();
     end(&server, &[&owner, &other]).await;
 }
@@ -303,7 +303,7 @@ async fn lg5_a_question_that_is_lost_makes_a_try_busy_and_no_more() {
     assert_eq!(deaf.count(), 1, "one connection listens");
     deaf.hole_down();
     let start = Instant::now();
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "nobody could answer");
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "no process could answer");
     assert!(start.elapsed() < AMPLE / 4, "{:?}", start.elapsed());
     let guard = lingering(&owner, "k").try_acquire().await.unwrap().expect("it is its own");
     guard.verify().await.unwrap();
@@ -318,9 +318,9 @@ async fn lg5_an_answer_that_is_lost_is_found_by_a_look() {
     // What tells of the hand-over is lost.
     tried(&server, &owner, &other).await.release().await.unwrap();
     let inside = lingering(&owner, "k").acquire().await.unwrap();
-    // So is what says that somebody is inside.
+    // So is what says that a holder is inside.
     let start = Instant::now();
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "somebody is inside");
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "a holder is inside");
     assert!(start.elapsed() < AMPLE / 4, "{:?}", start.elapsed());
     inside.verify().await.unwrap();
     inside.release().await.unwrap();
@@ -356,7 +356,7 @@ async fn lg9_a_lease_that_is_asked_for_when_it_runs_out_goes_to_the_asker() {
     end(&server, &[&owner, &other]).await;
 }
 
-/// Takes a lock for this ttl again and again; nobody else may be inside meanwhile.
+/// Takes a lock for this ttl again and again; no other holder may be inside meanwhile.
 async fn take_in_turn(
     locks: Locks,
     ttl: Duration,

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use crate::linger_faults::{AMPLE, TTL, end, idle_and_other, leave_idle, lingering};
 use crate::scenery::*;
 
-/// A token of a client that never keeps an idle lease, and that nobody can tell anything.
+/// A token of a client that never keeps an idle lease, and that no message reaches.
 const OLD: &str = "rl1.00112233445566778899aabbccddeeff.0123456789ab.18f00000000.old";
 
-/// Leaves an idle lease behind whose renewal is due too late to tell of anybody.
+/// Leaves an idle lease behind whose renewal is due too late to tell of a waiter.
 async fn leave_idle_for_long(server: &Server, locks: &Locks, key: &str) {
     let since = Instant::now();
     while !server.exists(&format!("lock:{key}")) {
@@ -81,7 +81,7 @@ async fn drop_at_every_await(wait: Duration) {
             let is_done = done.is_some();
             drop(done);
             let next = lingering(&owner, &key).wait(HANGS).acquire().await;
-            next.expect("nobody has it").release().await.unwrap();
+            next.expect("it is free").release().await.unwrap();
             match is_done {
                 false => polls += 1,
                 // The answer may be there before the first poll ends: then once more.
@@ -127,11 +127,11 @@ async fn commands_in_turns(linger: Duration) -> u64 {
 async fn lg27_a_key_that_is_used_in_turns_costs_hardly_more_than_without_lingering() {
     let without = commands_in_turns(Duration::ZERO).await;
     let with = commands_in_turns(AMPLE).await;
-    assert!(with > without, "nobody asked anybody: {with}");
+    assert!(with > without, "no process asked another: {with}");
     assert!(with < without * 10 / 9, "{with} commands, {without} without");
 }
 
-/// Nobody asks for it, and it is renewed as long as it lingers.
+/// No other client asks for it, and it is renewed as long as it lingers.
 async fn lg24_a_lease_that_lingers_for_longer_than_its_ttl_is_renewed() {
     let (server, owner, other) = idle_and_other().await;
     let start = Instant::now();

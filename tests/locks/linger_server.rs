@@ -24,7 +24,7 @@ async fn with_denied(rights: &str) -> (Server, Locks, Locks) {
 
 async fn is_refused_in_time(locks: &Locks) {
     let start = Instant::now();
-    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none(), "somebody is inside");
+    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none(), "a holder is inside");
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
 }
 
@@ -66,7 +66,7 @@ async fn lg19_a_holder_that_is_deaf_keeps_no_lease() {
         let made_at = guard.token().to_string().split('.').nth(3).map(str::to_owned);
         assert!(made_at.is_some_and(|it| !it.starts_with('0')), "its token says it may be idle");
         guard.release().await.unwrap();
-        assert!(!server.exists("lock:k"), "nobody could ask for it");
+        assert!(!server.exists("lock:k"), "no client could ask for it");
     }
     other.mutex("k").try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
     end(&server, &[&owner, &other]).await;

@@ -44,7 +44,7 @@ async fn they_wait_out_a_pause_of_the_server() {
                 let one_command = compares_by_itself(&server);
                 assert_backend(outcome, if one_command { "nothing came" } else { "in time" });
             }
-            // Nobody can look during a pause, and the release goes on after it.
+            // No client can look during a pause, and the release goes on after it.
             until("it is free", || !server.exists(WIRE)).await;
             let other = never(&server).await;
             job(&other).acquire().await.unwrap().release().await.unwrap();

@@ -262,7 +262,7 @@ fn a_connection_that_breaks_under_load_costs_nobody_a_lock() {
             runtime.spawn(async move {
                 for _ in 0..200 {
                     let guard = locks.mutex(format!("k{number}")).acquire().await.unwrap();
-                    // A release whose answer is cut off is tried again before anybody hears of it.
+                    // A release whose answer is cut off is tried again before a caller hears of it.
                     guard.release().await.unwrap();
                 }
             })
@@ -298,7 +298,7 @@ fn a_connection_to_a_server_that_became_a_replica_is_given_up() {
     let request = locks.mutex("k").wait(Duration::from_millis(500));
     let refused = runtime.block_on(async { tokio::spawn(request.acquire()).await }).unwrap();
     assert!(refused.is_err(), "a replica grants nothing");
-    // A connection to somewhere else is made when somebody has work for it again.
+    // A connection to somewhere else is made when a caller has work for it again.
     eventually(PATIENCE, "it is closed", || !ids(&server).contains(&first));
     server.run::<()>("REPLICAOF NO ONE");
     let again = locks.mutex("k").wait(PATIENCE);

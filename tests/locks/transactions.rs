@@ -91,7 +91,7 @@ async fn queueing_while_the_lock_is_ended_by_force_leaves_nobody_behind() {
             })
         });
         let start = Instant::now();
-        until("somebody has queued", || places(&server) > 0).await;
+        until("a waiter is queued", || places(&server) > 0).await;
         forcing.force_release(KEY, "it hangs").await.unwrap();
         loss(&held).await;
         for waits in waiting {

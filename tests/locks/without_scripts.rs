@@ -150,7 +150,7 @@ async fn waiters_are_handed_the_lock_in_order_and_at_once() {
             last = next;
         }
         // Who is not notified looks after 750 ms at the soonest.
-        assert!(fastest < ms(700), "{fastest:?}: nobody was handed it");
+        assert!(fastest < ms(700), "{fastest:?}: no waiter was handed it");
         server.assert_clean();
     }
 }

@@ -83,6 +83,8 @@ async fn g3_many_waiters_are_served_by_the_successor_of_a_node_that_died() {
     }
     line.all_served(ms(6_000)).await;
     drop(managers);
-    eventually(PATIENCE, "nobody waits", || !cluster.keys().iter().any(|key| key.ends_with(":~q")));
+    eventually(PATIENCE, "the queues are gone", || {
+        !cluster.keys().iter().any(|key| key.ends_with(":~q"))
+    });
     cluster.assert_clean();
 }

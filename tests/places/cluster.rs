@@ -387,7 +387,7 @@ fn g10_locks_are_kept_and_passed_on_while_slots_move_to_and_fro() {
                         worst = worst.max(last.elapsed());
                         last = Instant::now();
                     }
-                    assert!(worst < ms(3_000), "nobody waits for long: {worst:?}");
+                    assert!(worst < ms(3_000), "no caller waits for long: {worst:?}");
                 });
             }
             let start = Instant::now();

@@ -118,7 +118,7 @@ fn can_be_looked_at_and_ended(arena: &Arena) {
     guards.into_iter().for_each(|guard| guard.blocking_release().unwrap());
 }
 
-/// All want all locks, and nobody finds somebody else inside.
+/// All want all locks, and no worker finds another one inside.
 fn nobody_meets_anybody(arena: &Arena) {
     let inside: [AtomicU64; EXCLUSIVE.len()] = Default::default();
     let third = arena.third();

@@ -28,7 +28,7 @@ fn fence(guard: &Guard) -> u64 {
 fn is_recognised_by_its_fence(first: Guard, other: &Locks) {
     let second = take(other.mutex("job").fenced().wait(PATIENCE));
     assert!(fence(&second) > fence(&first), "{:?} after {:?}", second.fence(), first.fence());
-    // Its lease is much longer than anybody waits here.
+    // Its lease is much longer than any caller waits here.
     eventually(ms(3_000), "the first one hears of it", || !is_held(&first));
     let error = first.blocking_release().unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error:?}");

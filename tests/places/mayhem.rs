@@ -18,7 +18,7 @@ use crate::arena::{PATIENCE, ms};
 const TIME: Duration = ms(20_000);
 const LEASE: Duration = ms(30_000);
 const SHORT_LEASE: Duration = ms(4_000);
-/// Fail-overs are much shorter than this, and a lease that nobody released is much longer.
+/// Fail-overs are much shorter than this, and a lease that was not released is much longer.
 const LONGEST_WAIT: Duration = ms(19_000);
 const MANAGERS: usize = 2;
 const WORKERS: u64 = 4;

@@ -1,4 +1,4 @@
-//! A primary that packets don't reach any more, in silence: nobody is refused or hung up on.
+//! A primary that packets don't reach any more, in silence: no connection is refused or closed.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};

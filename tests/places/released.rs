@@ -5,7 +5,7 @@ use testbed::{Cluster, Node, Sentinel, ServerBinary};
 
 use crate::arena::{PATIENCE, ms, take};
 
-/// Much longer than anybody waits here: what stands until its lease ends is seen.
+/// Much longer than any caller waits here: what stands until its lease ends is seen.
 const LEASE: std::time::Duration = ms(90_000);
 
 /// The locks of each kind, as two managers ask for them.

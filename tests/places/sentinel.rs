@@ -72,7 +72,7 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
     old_primary_wakes(Scripting::Auto);
 }
 
-/// When it wakes, it has transactions whose outcome nobody knows.
+/// When it wakes, it has transactions of unknown outcome.
 #[test]
 fn f7_f12_the_same_without_scripts() {
     old_primary_wakes(Scripting::Never);

@@ -35,7 +35,7 @@ fn g18_a_second_failure_before_the_resync_is_reported_in_time_and_recovered_from
         well.server().kill9();
         let successor = cluster.until_replaced(well, slot);
         successor.server().kill9();
-        // Nobody has the slot any more.
+        // No node has the slot any more.
         for request in [locks.mutex("job"), locks.mutex("job").fenced(), locks.write("{job}w")] {
             is_refused_within(request, 8_000);
         }

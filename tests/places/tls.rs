@@ -135,7 +135,7 @@ fn more_than_a_socket_takes_is_sent_when_the_server_reads_again() {
         let keys = (0..TASKS).map(|number| format!("{number}:{}", "k".repeat(900)));
         let ask = |key| runtime.spawn(locks.mutex(key).wait(PATIENCE).acquire());
         let asking: Vec<_> = keys.map(ask).collect();
-        holds_for(ms(300), "nobody is answered", || asking.iter().all(|it| !it.is_finished()));
+        holds_for(ms(300), "no caller is answered", || asking.iter().all(|it| !it.is_finished()));
         server.thaw();
         runtime.block_on(async {
             for asking in asking {

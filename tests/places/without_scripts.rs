@@ -51,7 +51,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
         let start = Instant::now();
         release(take(to.mutex(key).wait(PATIENCE)));
         assert!(start.elapsed() < ms(5_000), "asked for: {:?}", start.elapsed());
-        // It may end before, by a late message that somebody waits.
+        // It may end before, by a late message that a waiter is there.
         eventually(PATIENCE, "its idle lease is ended", || {
             leave_idle() && to.blocking_force_release(key, "it is in the way").unwrap()
         });

@@ -180,7 +180,7 @@ pub fn job(locks: &Locks) -> Request {
     locks.mutex(KEY).ttl(LONG)
 }
 
-/// Somebody else's manager takes [`KEY`]: proof that it is free.
+/// Another manager takes [`KEY`]: proof that it is free.
 #[track_caller]
 pub fn assert_free(server: &Server) {
     let other = Locks::open(server.url()).expect("the URL is valid");
@@ -280,9 +280,9 @@ where
     task
 }
 
-/// Waits until somebody is in the queue of [`KEY`].
+/// Waits until a waiter is in the queue of [`KEY`].
 pub async fn until_queued(server: &Server) {
-    until("somebody is queued", || server.exists(QUEUE)).await;
+    until("a waiter is queued", || server.exists(QUEUE)).await;
 }
 
 /// Waits until a lease that is renewed by itself has been renewed.
@@ -297,7 +297,7 @@ pub async fn until_renewed(guard: &Guard) {
     until("the lease is renewed", || end() > first).await;
 }
 
-/// How many channels somebody listens at.
+/// How many channels have a subscriber.
 pub fn channels(server: &Server) -> usize {
     server.run::<Vec<String>>("PUBSUB CHANNELS *").len()
 }

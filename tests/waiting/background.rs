@@ -1,4 +1,4 @@
-//! Releases that nobody waits for: still in order, still done.
+//! Releases that no caller waits for: still in order, still done.
 
 use redis_locks::LockError;
 use testbed::ServerBuilder;

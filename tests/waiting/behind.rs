@@ -18,10 +18,10 @@ use crate::scenery::*;
 /// The places of those who wait for [`KEY`], on the server.
 const WAITERS: &str = "lock:{lock:job}:~w";
 
-/// All rights, but messages that are sent reach nobody.
+/// All rights, but messages that are sent reach no channel.
 const MUTE: &str = "app on >secret ~* &* +@all -publish -spublish";
 
-/// Nobody is told of its turn: each look lets in those whose turn it is by then, and those at the front
+/// No waiter is told of its turn: each look lets in those whose turn it is by then, and those at the front
 /// look each second.
 const SERVED_WITHOUT_MESSAGES: Duration = ms(12_000);
 
@@ -61,7 +61,7 @@ async fn must_go_well(what: &str, mut serve: impl AsyncFnMut() -> Result<(), Str
 
 /// Has it served in the order of its coming.
 async fn must_come_in_order(mut serve: impl AsyncFnMut() -> Served) {
-    must_go_well("nobody waits longer than those who came later", async || {
+    must_go_well("no waiter waits longer than those who came later", async || {
         let served = serve().await;
         served.is_in_order().then_some(()).ok_or_else(|| format!("{:?}", served.order()))
     })
@@ -228,7 +228,7 @@ async fn c11_many_waiters_follow_those_whose_time_is_over() {
     until_all_have_looked(&server, WAITERS);
     free(held).await;
     let all = tokio::time::timeout(SERVED_WITHOUT_MESSAGES, tasks.join_all()).await;
-    // Guards that nobody releases: they are lost, and nothing is kept for them.
+    // Guards that are not released: they are lost, and nothing is kept for them.
     let stays: Vec<_> = all.expect("all are served").into_iter().collect();
     assert!(stays.iter().all(|(stay, _)| *stay < MOST * 4), "none is in for longer");
     server.assert_clean();

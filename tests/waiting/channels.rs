@@ -64,7 +64,7 @@ async fn i10_fifty_keys_need_one_channel_for_each_manager(builder: ServerBuilder
     }
     drop(all);
     eventually(PATIENCE, "no channel is left", || channels(&server).is_empty());
-    // Nobody died: so no lock, no queue and no waiters are left, without waiting for any ttl.
+    // No process died: so no lock, no queue and no waiters are left, without waiting for any ttl.
     server.assert_clean();
 }
 

@@ -1,5 +1,5 @@
-//! Processes that are killed while they have a lock that is no mutex, or wait for one: whoever lives
-//! gets in when the lease or the place of the dead has ended, and nobody else notices.
+//! Processes that are killed while they have a lock that is no mutex, or wait for one: those that live
+//! get in when the lease or the place of the dead has ended, and no other caller notices.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -121,7 +121,7 @@ async fn l4_a_killed_waiting_writer_lets_the_readers_behind_it_in(builder: Serve
     dies.kill9();
     let killed = Instant::now();
     for reader in &mut readers {
-        // They look once a second, and find that nobody is before them.
+        // They look once a second, and find that no waiter is before them.
         must_get_it_within(reader, killed, LOOK + MORE);
     }
     lives.verify().await.unwrap();
@@ -207,7 +207,7 @@ async fn l4_what_a_killed_waiter_kept_is_free_when_its_place_ends(builder: Serve
     assert_clean_after_deaths(&server);
 }
 
-/// A child that waits, whoever else does or did.
+/// A child that waits beside others.
 fn waiter_behind_the_dead(server: &Server, kind: &str) -> Child {
     let last = || -> Vec<String> { server.run(&format!("ZRANGE {QUEUE} -1 -1")) };
     let before = last();

@@ -1,5 +1,5 @@
 //! Clients of other libraries on the same key: they set a value when there is none, and compare it
-//! before they delete it. They exclude us and are excluded, and nobody's value is touched.
+//! before they delete it. They exclude us and are excluded, and no other's value is touched.
 
 use std::thread;
 use std::time::{Duration, Instant};

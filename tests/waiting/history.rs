@@ -9,7 +9,7 @@ pub(crate) fn micros() -> u64 {
     u64::try_from(since.as_micros()).expect("600,000 years fit")
 }
 
-/// How much earlier somebody must have asked to have been in the queue for certain.
+/// How much earlier a waiter must have asked to have been in the queue for certain.
 const QUEUED: u64 = 500_000;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum End {
 pub(crate) struct History {
     holds: Vec<Hold>,
     pub(crate) deaths: Vec<Death>,
-    /// From then on nobody asks any more.
+    /// From then on no worker asks any more.
     pub(crate) over: u64,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Figures {
     pub(crate) dead_holders: usize,
     /// Ended because the process got no time for as long as the lease.
     lost: usize,
-    /// The longest time that nobody had the lock while many waited.
+    /// The longest time that the lock was free while many waited.
     pub(crate) longest_gap: Duration,
     /// The same between one that left in peace and the next.
     longest_hand_over: Duration,

@@ -1,5 +1,5 @@
 //! Waiting for a lock and handing it over, on real servers: which waiter is woken, in which order,
-//! what is left behind, and that nobody waits for ever.
+//! what is left behind, and that no caller waits for ever.
 //!
 //! Each case runs on the server of this machine, where a script compares and deletes, and on Valkey 9,
 //! which has a command for that.

@@ -1,4 +1,4 @@
-//! A release that nobody waits for compares and deletes, and does not look into the queue: because
+//! A release that no caller waits for compares and deletes, and does not look into the queue: because
 //! of the mark on the value no waiter is forgotten.
 
 use std::thread;
@@ -76,7 +76,7 @@ async fn i1_the_mark_is_set_once_and_lets_the_waiter_be_found(builder: ServerBui
     let (holder, locks) = (manager(&server), manager(&server));
     let guard = job(&holder).acquire().await.unwrap();
     let token = guard.token().to_string();
-    assert_eq!(server.get(WIRE), Some(token.clone()), "nobody waits");
+    assert_eq!(server.get(WIRE), Some(token.clone()), "no waiter is there");
     let waiting = tokio::spawn(job(&locks).acquire());
     until_queued(&server, 1);
     let marked = Some(format!("{token}+"));
@@ -93,10 +93,10 @@ async fn i1_the_mark_is_set_once_and_lets_the_waiter_be_found(builder: ServerBui
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
     let value = server.get(WIRE).unwrap();
-    assert!(value.ends_with('+'), "{value} does not say that somebody still waits");
+    assert!(value.ends_with('+'), "{value} does not say that a waiter is left");
     guard.release().await.unwrap();
     let guard = another.await.unwrap().unwrap();
-    assert_eq!(server.get(WIRE), Some(guard.token().to_string()), "nobody waits any more");
+    assert_eq!(server.get(WIRE), Some(guard.token().to_string()), "no waiter is left");
     guard.release().await.unwrap();
     server.assert_clean();
 }

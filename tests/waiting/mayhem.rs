@@ -88,7 +88,7 @@ async fn lock_on(locks: Locks, kind: &'static str, history: String) {
         let guard = request.acquire().await.unwrap();
         let entered = micros();
         let fence = guard.fence().unwrap_or(0);
-        // One write each, so that lines stay whole whoever is killed.
+        // One write each, so that lines stay whole when a process is killed.
         let line = format!("enter {key} {pid} {kind} {asked} {entered} {fence}\n");
         file.write_all(line.as_bytes()).unwrap();
         tokio::time::sleep(Duration::from_micros(random.below(2_000))).await;

@@ -43,7 +43,7 @@ fn serve_in_turn(line: Vec<Child>, mut last: u64) -> Duration {
     for (place, mut child) in line.into_iter().enumerate() {
         let fence: u64 = child.expect("got").parse().unwrap();
         worst = worst.max(start.elapsed());
-        assert!(fence > last, "number {place} had the lock before somebody who came earlier");
+        assert!(fence > last, "number {place} had the lock before a waiter that came earlier");
         last = fence;
         start = Instant::now();
         child.tell("go on");

@@ -48,7 +48,7 @@ impl DelayLine {
 impl Drop for DelayLine {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::SeqCst);
-        // The thread waits for somebody who says something.
+        // The thread waits for the first byte of either side.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

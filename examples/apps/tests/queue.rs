@@ -26,7 +26,7 @@ fn each_job_is_done_once_whoever_does_it() {
         let begin = Arc::clone(&begin);
         thread::spawn(move || {
             let mut queue = Queue::open(&table, "mails").unwrap();
-            // Connects, so that nobody has done it all before the others are there.
+            // Connects, so that no worker has done it all before the others are there.
             locks.blocking_status("queue:mails").unwrap();
             begin.wait();
             let done = work(&locks, &mut queue, name).unwrap();

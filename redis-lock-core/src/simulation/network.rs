@@ -87,7 +87,7 @@ impl Wire for SimulatedWire {
                     lock(&self.pipe).push(Some((seq, command)));
                 }
                 Item::Again(seq, _) => {
-                    let what = "nobody wants its next round";
+                    let what = "no caller wants its next round";
                     let fault = Fault::new(crate::domain::error::FaultClass::Refused, what);
                     return Some(self.finish(seq, Err(fault)));
                 }

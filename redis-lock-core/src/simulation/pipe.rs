@@ -28,7 +28,7 @@ pub(super) enum Sent {
     Command(u64, Command),
     /// The same with an `ASKING` before it.
     Asking(u64, Command),
-    /// It has learned that nobody knows what became of this command.
+    /// It has learned that the outcome of this command is unknown.
     Failed(u64),
 }
 

@@ -433,12 +433,12 @@ impl HistoryPlan {
         self.processes.iter().map(|process| process.command_timeout).max().unwrap_or(0)
     }
 
-    /// The longest lease that anybody asks for.
+    /// The longest lease that a caller asks for.
     pub(super) fn longest(&self) -> u64 {
         self.each_call().map(PlannedCall::longest).max().unwrap_or(0)
     }
 
-    /// How long locks that were given away stay when nobody adopts them.
+    /// How long locks that were given away stay when they are not adopted.
     pub(super) fn given_away(&self) -> u64 {
         let given = self.each_call().filter(|planned| planned.ending == CallEnding::Detach);
         given.map(PlannedCall::longest).sum()

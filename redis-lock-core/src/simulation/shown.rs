@@ -34,7 +34,7 @@ pub(super) fn answer(answer: &Result<Answer, Fault>, names: &mut History) -> Str
     match answer {
         Ok(Answer::Busy(blocker)) => {
             let value: Option<Arc<str>> = blocker.value.as_deref().map(Into::into);
-            let by = value.map_or_else(|| "somebody".into(), |value| names.name(&value));
+            let by = value.map_or_else(|| "another".into(), |value| names.name(&value));
             format!("busy by {by} for {:?}, queued {}", blocker.ttl, blocker.queued)
         }
         Ok(Answer::Gone { by, because }) => {

@@ -259,7 +259,7 @@ fn calm(latency: u64) -> PathPlan {
     }
 }
 
-/// Whoever takes the first mutex and holds it for this long.
+/// A caller that takes the first mutex and holds it for this long.
 fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
     PlannedCall {
         process,
@@ -289,7 +289,7 @@ fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
 /// A waiter for an idle lease that receives no messages when it arrives.
 fn comes_deaf() -> HistoryPlan {
     let process = ProcessPlan { rate: 0, command_timeout: SECOND };
-    // Not long enough for a renewal, which would say that somebody waits.
+    // Not long enough for a renewal, which would say that a caller waits.
     let keeps = PlannedCall { linger: Some(20 * SECOND), ..holds(0, 30 * SECOND, 0) };
     // A process that receives no messages yet keeps no idle lease.
     let connects = PlannedCall { linger: None, ..keeps.clone() };
@@ -345,7 +345,7 @@ fn no_caller_hears_that_a_slow_server_has_failed() {
     }
 }
 
-/// A hold is given away after the server's clock was set back, and the connection of whoever had it
+/// A hold is given away after the server's clock was set back, and the connection of its first holder
 /// is half open from this time on: what is sent there, perhaps the cut of the lease, comes late.
 fn adopts_before_a_cut(held_up: u64) -> HistoryPlan {
     let process = ProcessPlan { rate: 0, command_timeout: 2 * SECOND };

@@ -30,7 +30,7 @@ fn is_pinned() -> bool {
     String::from_utf8_lossy(&version.stdout).starts_with(PINNED)
 }
 
-/// Runs this test again on copies, where writing the text anew harms nobody.
+/// Runs this test again on copies, where writing the text anew does no harm.
 fn only_fails() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui");
     fs::create_dir_all(&folder).unwrap();

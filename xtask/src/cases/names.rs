@@ -65,7 +65,7 @@ fn in_file(path: &str, text: &str, shown: &mut Shown) {
 fn codes(path: &str, name: &str) -> Vec<String> {
     let words: Vec<&str> = name.split('_').collect();
     let codes = words.iter().take_while(|word| is_code(word)).count();
-    // A name is a sentence: what consists of codes alone is somebody's variable.
+    // A name is a sentence: what consists of codes alone is a variable.
     if codes == words.len() {
         return Vec::new();
     }

@@ -39,7 +39,7 @@ pub(crate) enum Event {
     /// A guard's remaining time was compared with the server's ttl, and was longer by this many
     /// microseconds. The answer was there at `at`.
     Compared { hold: u64, excess: u64, at: u64 },
-    /// Whoever has the key is to be made to lose it.
+    /// The holder of the key is to be made to lose it.
     Forcing { key: u64, from: u64 },
     /// That is known to have happened by now, or not to have happened.
     Forced { key: u64, from: u64, until: Option<u64> },

@@ -37,7 +37,7 @@ impl Excuses {
         self.faults.push(FaultTime { worker, what, time });
     }
 
-    /// A hold of this worker is found lost. Without a lease nobody renewed it. A shorter one than usual has
+    /// A hold of this worker is found lost. Without a lease it was not renewed. A shorter one than usual has
     /// 270 ms for its renewal, which a busy machine may need for the disks of a server and its replica.
     pub(crate) fn lost(&mut self, worker: u64, lease: Option<Duration>, at: u64) {
         let lease = lease.filter(|lease| *lease >= TTL);

@@ -21,7 +21,7 @@ struct ForcedTime {
 }
 
 impl Forces {
-    /// Somebody asks for it. Whether that has an effect, nobody may ever say.
+    /// An operator asks for it. Whether it had an effect, no answer may ever say.
     pub(crate) fn begin(&mut self, key: u64, from: u64) {
         self.spans.push(ForcedTime { key, from, until: from.saturating_add(nanos(LATE)) });
     }
@@ -64,7 +64,7 @@ mod tests {
         forces.end(1, 100, Some(200));
         assert!(forces.are_believed_in(1, 100) && forces.are_believed_in(1, 200 + longest));
         assert!(!forces.are_believed_in(2, 150), "another key");
-        assert!(!forces.are_believed_in(1, 99), "nobody had forced it yet");
+        assert!(!forces.are_believed_in(1, 99), "no operator had forced it yet");
         assert!(!forces.are_believed_in(1, 201 + longest), "its lease must be over");
     }
 
@@ -77,7 +77,7 @@ mod tests {
         assert!(!forces.are_believed_in(1, 101 + late + longest));
         forces.begin(1, 300);
         forces.end(1, 100, None);
-        assert!(!forces.are_believed_in(1, 299), "nobody had it");
+        assert!(!forces.are_believed_in(1, 299), "it was free");
         assert_eq!((forces.count(), forces.are_believed_in(1, 300)), (1, true));
     }
 }

@@ -4,7 +4,7 @@ use redis_locks::Token;
 
 use super::kind::Kind;
 
-/// A hold that a worker gave away, for whoever adopts it. It stays the same hold.
+/// A hold that a worker gave away, for another worker to adopt. It stays the same hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gift {
     pub(crate) hold: u64,

@@ -137,7 +137,7 @@ impl History {
         }
     }
 
-    /// Also while it was under way from one guard to the next, nobody else may have had the lock.
+    /// Also while it was under way from one guard to the next, no other worker may have had the lock.
     fn was_valid(&mut self, hold: u64, at: u64) {
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.end = hold.end.max(at);
@@ -171,8 +171,8 @@ impl History {
         self.holds.keys().filter(|hold| *hold >> WORKER_SHIFT == worker).count()
     }
 
-    /// The longest time in which nobody was granted a key, of those that may be lost or of the others,
-    /// and which key that was. Only of keys that somebody wants at any time.
+    /// The longest time in which no worker was granted a key, of those that may be lost or of the others,
+    /// and which key that was. Only of keys that a worker wants at any time.
     pub(crate) fn longest_gap(&self, volatile: bool) -> Option<(Duration, u64)> {
         let keys = self.by_key().into_iter();
         let is_seldom = |key| is_home(key) || is_forced(key);
@@ -367,7 +367,7 @@ mod tests {
         let (read, write) = (Kind::Read, Kind::Write);
         assert_eq!(all(&kinds(&[(write, &[7], 10, 21), (read, &[7], 20, 30)])), 1);
         assert_eq!(all(&kinds(&[(read, &[7], 10, 21), (write, &[7], 20, 30)])), 1);
-        // Behind a reader that is in nobody's way.
+        // Behind a reader that is in no other's way.
         let behind = [(read, &[7][..], 10, 50), (read, &[7], 20, 30), (write, &[7], 40, 45)];
         assert_eq!(all(&kinds(&behind)), 1);
     }

@@ -16,7 +16,7 @@ pub(super) async fn force(
         return tell(Event::Failed);
     }
     let from = now();
-    // Whoever asks may be killed before it can say that it did.
+    // The process that asks may be killed before it can say that it did.
     tell(Event::Forcing { key, from })?;
     match locks.force_release(name, "the soak wants it so").await {
         Ok(is_ended) => tell(Event::Forced { key, from, until: is_ended.then(now) }),

@@ -8,7 +8,7 @@ use super::kind::Kind;
 /// Which workers use scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// All of them, as anybody does on a server that has scripts.
+    /// All of them, as users do on a server that has scripts.
     Auto,
     /// None of them: mutexes alone, by transactions.
     Never,

@@ -63,7 +63,7 @@ impl Store {
         Ok(set.arg(format!("plain:{key}")).arg(value).query(&mut self.connection)?)
     }
 
-    /// Leaves a hold for whoever takes it.
+    /// Leaves a hold for the next worker that adopts one.
     pub(crate) fn give(&mut self, gift: &Gift) -> Result<()> {
         Ok(redis::cmd("RPUSH").arg(GIFTS).arg(gift.to_string()).query(&mut self.connection)?)
     }

@@ -149,7 +149,7 @@ pub(super) struct Refusal {
     end: &'static str,
 }
 
-/// Of a primary that nobody can reach: the data stay.
+/// Of a primary that no process can reach: the data stay.
 const READONLY: Refusal =
     Refusal { name: "READONLY", begin: "REPLICAOF 127.0.0.1 1", end: "REPLICAOF NO ONE" };
 const OOM: Refusal =

@@ -40,7 +40,7 @@ impl Peer for Ours {
     }
 }
 
-/// redis-locks, where nobody waits for the answer to the release.
+/// redis-locks, where no caller waits for the answer to the release.
 #[derive(Clone)]
 pub(crate) struct InBackground(Ours);
 

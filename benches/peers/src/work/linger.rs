@@ -219,7 +219,7 @@ fn apart(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
         pairs += child::answer::<f64>(process, "pairs")?;
     }
     children.iter_mut().for_each(testbed::Child::kill9);
-    ensure!(pairs > 0.0, "nobody was served");
+    ensure!(pairs > 0.0, "no caller was served");
     Ok([("rate", pairs / time.as_secs_f64())].into())
 }
 

@@ -55,7 +55,7 @@ fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
             let (own, tell) = (P::open(&url, LONG).await?, tell.clone());
             waiting.spawn(async move {
                 let guard = own.acquire("wake").await;
-                // Nobody listens any more at the end.
+                // At the end the receiver is gone.
                 let _ = tell.send((own, guard));
             });
         }
@@ -81,7 +81,7 @@ fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         })?;
         done.push(holder);
         let next = runtime.block_on(async { timeout(LONG, owners.recv()).await });
-        let next = next.context("nobody took it")?.context("all have left")?;
+        let next = next.context("no waiter took it")?.context("all have left")?;
         (holder, guard) = (next.0, next.1?);
         sleep(MOMENT * 2);
         let in_moment = |number: f64| {

@@ -46,7 +46,7 @@ impl Queue {
         self.table.query_row(oldest, [self.name], |row| row.get(0)).optional().map(Option::flatten)
     }
 
-    /// Marks a job as done; `false` when somebody with a larger number was here, and nothing was
+    /// Marks a job as done; `false` when a holder with a larger number was here, and nothing was
     /// written.
     pub fn done(&mut self, job: i64, worker: &str, fence: u64) -> rusqlite::Result<bool> {
         let transaction: Transaction<'_> =

@@ -40,7 +40,7 @@ fn stands(server: &mut SimulatedServer) -> Value {
     server.ask(&get, 0)
 }
 
-/// Somebody waits for a lock whose token is ours but for a byte in its label.
+/// A caller waits for a lock whose token is ours but for a byte in its label.
 fn marks() -> Value {
     let server = &mut server();
     let token = [&b"rl1.0123456789abcdef0123456789abcdef.m.0.h"[..], &[0xff]].concat();

@@ -85,7 +85,7 @@ impl World {
         let Some(token) = &call.token else { return };
         let is_given = self.books.borrow().heritage.is_given(token);
         if matches!(how, Ended::Good) && !is_given {
-            return self.violated(format!("call {} adopted what nobody gave away", call.number));
+            return self.violated(format!("call {} adopted what was not given away", call.number));
         }
         let now = clock::now();
         let has = |key: &usize| {

@@ -70,7 +70,7 @@ impl World {
                 continue;
             }
             if note.is_fixed && note.hold.deadline() > note.first_deadline {
-                return self.violated("a lease was lengthened that nobody may lengthen");
+                return self.violated("a lease was lengthened that may not be");
             }
             if !self.is_excused(note) {
                 self.check_belief(note);
@@ -188,7 +188,7 @@ impl World {
             if self.plan.keys[*key] != Sort::Mutex {
                 continue;
             }
-            // Whoever adopts a hold may have the number of its last guard.
+            // The adopter of a hold may have the number of its last guard.
             let least = self.fences[*key] + u64::from(note.hold.demand.adopts.is_none());
             if fence < least {
                 let before = self.fences[*key];
@@ -291,7 +291,7 @@ impl World {
             note.is_excused && (in_machines.contains(token) || is_given_up)
         });
         if !anybody && !is_believed && !call.met_guard {
-            self.violated(format!("call {} got `Busy`, and nobody had it", call.number));
+            self.violated(format!("call {} got `Busy`, and it was free", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {
             let what = "got `Busy` for a lock that its own process had released before";
             self.violated(format!("call {} {what}", call.number));

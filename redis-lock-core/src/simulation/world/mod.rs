@@ -280,7 +280,7 @@ impl World {
                 return self.rest();
             }
             if clock::now() > end {
-                return self.violated("somebody waits for ever");
+                return self.violated("a caller waits for ever");
             }
             self.step();
         }

@@ -20,7 +20,7 @@ impl World {
             return;
         }
         if matches!(how, Ended::Good) && !is_marked {
-            self.violated(format!("call {} has succeeded, and nobody knows of it", call.number));
+            self.violated(format!("call {} has succeeded, and no server knows of it", call.number));
         }
         if how.is_taken() && is_marked && call.keys.iter().any(|key| self.is_known(*key, token)) {
             self.violated(format!("call {} has left its mark, and got `Lost`", call.number));
@@ -42,7 +42,7 @@ impl World {
             stays.any(|stay| Mark::read_done(&stay.token).is_some())
         };
         if !call.keys.iter().any(stood) {
-            self.violated(format!("call {} got `Done`, and nobody had done it", call.number));
+            self.violated(format!("call {} got `Done`, and it was not done", call.number));
         }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) trait Place {
     /// Whether volatile keys are lost at any time, not only by fail-overs.
     fn loses_always(&self) -> bool;
 
-    /// Who has the data at this time; nobody where that never changes.
+    /// The nodes that have the data at this time; empty where that never changes.
     fn owners(&self) -> Vec<String>;
 
     /// The URLs of all servers that may have locks, without a proxy.

@@ -2,6 +2,23 @@
 
 use super::*;
 
+/// A question stays without an answer for the limit, so that a second connection is made. Returns the
+/// numbers of the question and of the attempt.
+fn suspect(bench: &mut Bench) -> (u64, u64) {
+    bench.pass(100);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.turn(LIMIT);
+    (question, bench.attempt())
+}
+
+/// The second connection is made, and the first one stays.
+fn keeps_the_first(bench: &mut Bench, attempt: u64) {
+    let first = bench.connected(attempt);
+    assert!(bench.server().is_closed && !first.lock().unwrap().is_closed);
+    bench.server = first;
+}
+
 #[test]
 fn a_second_connection_is_made_after_the_limit_of_the_oldest_question_in_silence() {
     let mut bench = Bench::up();
@@ -57,16 +74,10 @@ fn nothing_is_suspected_where_something_was_heard() {
 fn a_second_connection_is_dropped_where_the_first_has_spoken_meanwhile() {
     let mut bench = Bench::up();
     let epoch = bench.path.traffic().epoch();
-    bench.pass(100);
-    let question = bench.put_question();
-    bench.turn(0);
-    bench.turn(LIMIT);
-    let attempt = bench.attempt();
+    let (question, attempt) = suspect(&mut bench);
     bench.server().murmurs = true;
     bench.turn(10);
-    let first = bench.connected(attempt);
-    assert!(bench.server().is_closed && !first.lock().unwrap().is_closed);
-    bench.server = first;
+    keeps_the_first(&mut bench, attempt);
     assert_eq!(bench.path.traffic().epoch(), epoch);
     bench.answer(1);
     assert_eq!(bench.numbers(is_answered), [question]);
@@ -76,11 +87,7 @@ fn a_second_connection_is_dropped_where_the_first_has_spoken_meanwhile() {
 fn a_second_connection_is_dropped_where_the_first_has_answered_and_was_asked_again() {
     let mut bench = Bench::up();
     let epoch = bench.path.traffic().epoch();
-    bench.pass(100);
-    let question = bench.put_question();
-    bench.turn(0);
-    bench.turn(LIMIT);
-    let attempt = bench.attempt();
+    let (question, attempt) = suspect(&mut bench);
     bench.pass(10);
     bench.answer(1);
     assert_eq!(bench.numbers(is_answered), [question]);
@@ -88,9 +95,7 @@ fn a_second_connection_is_dropped_where_the_first_has_answered_and_was_asked_aga
     let question = bench.put_question();
     bench.turn(0);
     bench.pass(10);
-    let first = bench.connected(attempt);
-    assert!(bench.server().is_closed && !first.lock().unwrap().is_closed);
-    bench.server = first;
+    keeps_the_first(&mut bench, attempt);
     assert_eq!(bench.path.traffic().epoch(), epoch);
     bench.answer(2);
     assert_eq!(bench.numbers(is_answered), [question]);
@@ -99,11 +104,7 @@ fn a_second_connection_is_dropped_where_the_first_has_answered_and_was_asked_aga
 #[test]
 fn a_second_connection_that_fails_costs_the_first_nothing() {
     let mut bench = Bench::up();
-    bench.pass(100);
-    let question = bench.put_question();
-    bench.turn(0);
-    bench.turn(LIMIT);
-    let attempt = bench.attempt();
+    let (question, attempt) = suspect(&mut bench);
     bench.failed(attempt);
     bench.turn(100);
     assert!(bench.settled().is_empty());
