@@ -1,4 +1,4 @@
-//! What a command reads of its lock, and the decision that follows.
+//! The decision that follows from what a command reads of its lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::snapshot::{ReadScope, Snapshot, Standing, digest, seen, shown, unmarked};
-use super::writes::{Message, Writes};
+use super::snapshot::{Snapshot, Standing, digest, seen, shown, unmarked};
+use super::writes::Writes;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -22,15 +22,6 @@ use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
-
-/// What is read, and which keys must not change before the write.
-#[derive(Clone, Debug)]
-pub(super) struct ReadPlan {
-    pub(super) watch: Vec<String>,
-    pub(super) scope: ReadScope,
-    /// The tokens whose tombstones are read.
-    pub(super) tombstones: Vec<Arc<str>>,
-}
 
 /// What a decision depends on besides the lock itself.
 #[derive(Clone, Debug)]
@@ -50,50 +41,13 @@ pub(super) struct DecisionTerms {
 #[derive(Debug)]
 pub(super) enum Decision {
     /// Write this. Then this is the answer.
-    Write { answer: Answer, writes: Vec<Cmd>, messages: Vec<Message> },
+    Write { answer: Answer, writes: Vec<Cmd>, messages: Vec<Cmd> },
     /// Nothing is to be done.
     Refuse(Fault),
     /// First find out whether these channels have subscribers.
     AskListeners(Vec<String>),
     /// First find out the type of the key.
     AskType,
-}
-
-impl ReadPlan {
-    pub(super) fn of(command: &Command, terms: &DecisionTerms) -> Self {
-        let names = &command.names;
-        let has_queue = terms.dialect != Dialect::Seconds;
-        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
-        let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
-        match &command.verb {
-            Verb::Acquire(acquire) => scope.fence = acquire.fences > 0 && has_queue,
-            // Unless the release writes a tombstone, an older one only says why the token has nothing.
-            Verb::Release { tombstone, .. } => tombstones.retain(|_| tombstone.is_some()),
-            Verb::Force { tokens, .. } => {
-                tombstones = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
-            }
-            Verb::Look => {
-                let scope = ReadScope { fence: has_queue, lenient: true, ..scope };
-                return Self { watch: Vec::new(), scope, tombstones };
-            }
-            Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
-                // Nothing but the lock's own key: where its slot is being moved, a node answers only
-                // for keys that it has.
-                scope.queue = false;
-                tombstones.clear();
-            }
-            _ => scope.queue = false,
-        }
-        let mut watch = vec![names.main().to_owned()];
-        if !matches!(command.verb, Verb::Force { .. }) {
-            watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
-        }
-        watch.extend(scope.fence.then(|| names.fence()));
-        if scope.queue {
-            watch.extend([names.queue(), names.waiters()]);
-        }
-        Self { watch, scope, tombstones }
-    }
 }
 
 /// Decides what to do about a command, from what was read.
@@ -136,7 +90,7 @@ fn decide_acquire(
     snapshot: &Snapshot,
     terms: &DecisionTerms,
 ) -> Decision {
-    if snapshot.tombstones.contains_key(&acquire.token) {
+    if snapshot.entry.tombstones.contains_key(&acquire.token) {
         return done(Answer::Tombstone);
     }
     if acquire.once && terms.dialect == Dialect::Seconds {
@@ -149,21 +103,19 @@ fn decide_acquire(
                     or denies: Redis has them from 2.6 on";
         return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
     }
-    let (bytes, value) = match &snapshot.lock {
+    let value = match &snapshot.lock {
         Standing::Other => return Decision::AskType,
-        Standing::Nothing => return acquire_by_model(command, acquire, snapshot, terms),
-        Standing::Value { bytes, text, .. } => (bytes, text),
+        Standing::Value { text, .. } if snapshot.is_orphan() => unmarked(text).0,
+        _ => return acquire_by_model(command, acquire, snapshot, terms),
     };
-    let mine = unmarked(value).0 == &*acquire.token;
-    if mine || !snapshot.is_orphan() {
+    if value == &*acquire.token {
         return acquire_by_model(command, acquire, snapshot, terms);
     }
     let Some(grace) = acquire.repair_orphan else {
-        return Decision::Refuse(decode::orphan(Some(shown(value))));
+        return Decision::Refuse(decode::orphan(snapshot.value().map(shown)));
     };
     let mut repaired = snapshot.clone();
-    repaired.lock =
-        Standing::Value { bytes: bytes.clone(), text: value.clone(), left: Some(grace) };
+    repaired.entry.holders.set_end(&value.into(), snapshot.now.after(grace));
     let mut decision = acquire_by_model(command, acquire, &repaired, terms);
     if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision {
         blocker.repaired = true;
@@ -179,7 +131,7 @@ fn acquire_by_model(
     terms: &DecisionTerms,
 ) -> Decision {
     let mut acquire = acquire.clone();
-    if snapshot.queue.is_none() || terms.frugal {
+    if snapshot.last_ticket.is_none() || terms.frugal {
         acquire.queue = None;
         acquire.ask = None;
     }
@@ -188,7 +140,7 @@ fn acquire_by_model(
     let command = Command { verb: Verb::Acquire(acquire), ..command.clone() };
     let mut decision = by_model(&command, snapshot, terms);
     if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision
-        && snapshot.queue.is_some()
+        && snapshot.last_ticket.is_some()
         && !blocker.queued
         && writes.is_empty()
     {
@@ -224,15 +176,12 @@ fn done(answer: Answer) -> Decision {
 
 /// Lets the model execute the command on what was read.
 fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    let mut snapshot = snapshot.clone();
-    if terms.frugal
-        && let Some(queue) = &mut snapshot.queue
-    {
+    let mut before = snapshot.entry.clone();
+    if terms.frugal {
         // The lock is freed without a grant, and the waiters look by themselves. To take a place out of the
         // queue needs no memory.
-        queue.retain(|(token, _)| command.verb.token().is_some_and(|own| **own == **token));
+        before.queue.retain(|waiter| command.verb.token() == Some(&waiter.token));
     }
-    let before = snapshot.entry();
     let (mut grants, mut unknown) = (Vec::new(), false);
     let mut publish = |channel: &str, token: Option<&str>| {
         let heard = match terms.listeners.get(channel) {
@@ -256,18 +205,18 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         return Decision::AskListeners(channels(&before, snapshot.now, terms));
     }
     let answer = match answer {
-        Ok(answer) => explain(answer, &snapshot),
+        Ok(answer) => explain(answer, snapshot),
         Err(fault) => return Decision::Refuse(fault),
     };
     let after = state.into_entry(command.names.main());
     let (names, dialect) = (&command.names, terms.dialect);
-    let compared = Writes { names, dialect, snapshot: &snapshot, before: &before, after: &after };
+    let compared = Writes { names, dialect, snapshot, before: &before, after: &after };
     let (writes, asked) = compared.commands();
     let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
     let granted = grants.into_iter().map(|(channel, token)| {
         let mark = if is_marked { "+" } else { "" };
         let channel = plain(&channel).unwrap_or(channel);
-        Message { channel, text: format!("g {token}{mark}") }
+        words(["PUBLISH", &channel, &format!("g {token}{mark}")])
     });
     let idle = idle_asked(command, &answer);
     let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
@@ -275,14 +224,14 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
 }
 
 /// Asks a holder that may be idle for the lock.
-fn idle_asked(command: &Command, answer: &Answer) -> Option<Message> {
+fn idle_asked(command: &Command, answer: &Answer) -> Option<Cmd> {
     let Answer::Busy(Blocker { value: Some(holder), asked: true, .. }) = answer else {
         return None;
     };
     let (names, asker) = (&command.names, command.verb.token()?);
     let holder = crate::Token::from_wire(holder);
     let text = format!("a {} {asker} {}", asker.len(), names.main());
-    Some(Message { channel: names.channel(holder.manager()?), text })
+    Some(words(["PUBLISH", &names.channel(holder.manager()?), &text]))
 }
 
 /// Adds the value at the key when it is no token.
@@ -296,16 +245,16 @@ fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
 }
 
 /// The messages to those whose holds are ended by force.
-fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = Message> + 'a {
+fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = Cmd> + 'a {
     let tokens = match &command.verb {
         Verb::Force { tokens, .. } => tokens.as_slice(),
         _ => &[],
     };
     let holds =
         |token: &&crate::Token| before.holders.iter().any(|holder| holder.token == *token.wire());
-    tokens.iter().filter(holds).map(|token| Message {
-        channel: command.names.channel(token.manager().unwrap_or_default()),
-        text: format!("r {}", token.wire()),
+    tokens.iter().filter(holds).map(|token| {
+        let channel = command.names.channel(token.manager().unwrap_or_default());
+        words(["PUBLISH", &channel, &format!("r {}", token.wire())])
     })
 }
 

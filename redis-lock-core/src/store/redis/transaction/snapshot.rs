@@ -1,6 +1,6 @@
 //! One lock, read from the server while its keys are watched.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,18 +20,21 @@ use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::{Dialect, MOST_READ, words};
 use crate::store::wire::contained;
-use crate::store::{Answer, MOST_SHOWN, ServerView};
+use crate::store::{Answer, Command, MOST_SHOWN, ServerView, Verb};
 
 /// The most bytes of another program's value that are shown.
 const MOST_BYTES: usize = 200;
 
-/// Which parts of a lock are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ReadScope {
-    pub(super) queue: bool,
-    pub(super) fence: bool,
+/// What a command reads of its lock, and which keys must not change before the write.
+#[derive(Clone, Debug)]
+pub(super) struct ReadPlan {
+    pub(super) watch: Vec<String>,
+    queue: bool,
+    fence: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
-    pub(super) lenient: bool,
+    lenient: bool,
+    /// The tokens whose tombstones are read.
+    tombstones: Vec<Arc<str>>,
 }
 
 /// What stands at the key of a lock.
@@ -42,8 +45,6 @@ pub(super) enum Standing {
         bytes: Vec<u8>,
         /// The same as text. What is no UTF-8 is replaced in it.
         text: String,
-        /// `None` when it has no ttl.
-        left: Option<Duration>,
     },
     /// A value of another type.
     Other,
@@ -54,23 +55,49 @@ pub(super) enum Standing {
 pub(super) struct Snapshot {
     pub(super) now: Moment,
     pub(super) lock: Standing,
-    /// Tokens in the order of arrival, with their tickets; `None` when the server has no queue.
-    pub(super) queue: Option<Vec<(String, f64)>>,
-    /// The details of each waiter, by token.
-    places: HashMap<String, String>,
-    queue_left: Option<Duration>,
-    pub(super) fence: Option<Last>,
-    /// The reasons in the tombstones that were read.
-    pub(super) tombstones: BTreeMap<Arc<str>, String>,
+    /// The lock in the form of the model.
+    pub(super) entry: Entry,
+    /// The ticket of the last waiter, 0 without one; `None` when the server has no queue.
+    pub(super) last_ticket: Option<f64>,
 }
 
-impl ReadScope {
-    pub(super) fn reads(
-        self,
-        names: &Names,
-        tombstones: &[Arc<str>],
-        dialect: Dialect,
-    ) -> Vec<Cmd> {
+impl ReadPlan {
+    pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
+        let names = &command.names;
+        let has_queue = dialect != Dialect::Seconds;
+        let (mut queue, mut fence) = (has_queue, false);
+        let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
+        match &command.verb {
+            Verb::Acquire(acquire) => fence = acquire.fences > 0 && has_queue,
+            // Unless the release writes a tombstone, an older one only says why the token has nothing.
+            Verb::Release { tombstone, .. } => tombstones.retain(|_| tombstone.is_some()),
+            Verb::Force { tokens, .. } => {
+                tombstones = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
+            }
+            Verb::Look => fence = has_queue,
+            Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
+                // Nothing but the lock's own key: where its slot is being moved, a node answers only
+                // for keys that it has.
+                queue = false;
+                tombstones.clear();
+            }
+            _ => queue = false,
+        }
+        let lenient = matches!(command.verb, Verb::Look);
+        let mut watch = vec![names.main().to_owned()];
+        if !matches!(command.verb, Verb::Force { .. }) {
+            watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
+        }
+        watch.extend(fence.then(|| names.fence()));
+        if queue {
+            watch.extend([names.queue(), names.waiters()]);
+        }
+        // What only looks writes nothing.
+        watch.retain(|_| !lenient);
+        Self { watch, queue, fence, lenient, tombstones }
+    }
+
+    pub(super) fn reads(&self, names: &Names, dialect: Dialect) -> Vec<Cmd> {
         let mut reads = vec![dialect.value(names.main()), dialect.left(names.main())];
         if self.queue {
             let mut queue = words(["ZRANGE", &names.queue()]);
@@ -85,75 +112,66 @@ impl ReadScope {
         if self.fence {
             reads.push(words(["GET", &names.fence()]));
         }
-        reads.extend(tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
+        reads.extend(self.tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
         reads
     }
 }
 
 impl Snapshot {
-    /// Reads the answers to the commands of a scope.
+    /// Reads the answers to the commands of a plan.
     pub(super) fn read(
-        scope: ReadScope,
-        tombstones: &[Arc<str>],
+        plan: &ReadPlan,
         dialect: Dialect,
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
-        contained(|| Self::parsed(scope, tombstones, dialect, answers))?
+        contained(|| Self::parsed(plan, dialect, answers))?
     }
 
     fn parsed(
-        scope: ReadScope,
-        tombstones: &[Arc<str>],
+        plan: &ReadPlan,
         dialect: Dialect,
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let lock = standing(next()?, next()?, dialect)?;
-        let mut snapshot = Self {
-            // Without a queue only distances count.
-            now: Moment::START.after(Duration::from_secs(1)),
-            lock,
-            queue: None,
-            places: HashMap::new(),
-            queue_left: None,
-            fence: None,
-            tombstones: BTreeMap::new(),
-        };
-        if scope.queue {
+        let (lock, left) = standing(next()?, next()?, dialect)?;
+        // Without a queue only distances count.
+        let mut now = Moment::START.after(Duration::from_secs(1));
+        let (mut entry, mut last_ticket) = (Entry::default(), None);
+        if plan.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            snapshot.queue_left = decode::left(parsed(next()?)?);
+            let queue_left = decode::left(parsed(next()?)?);
+            now = decode::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
             if let (Some(queue), Some(places)) = (queue, places) {
-                snapshot.take_queue(queue, places)?;
+                let last;
+                (entry.queue, last) = waiters(queue, places)?;
+                last_ticket = Some(last);
             }
-            snapshot.now =
-                decode::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
+            let queue_left = queue_left.filter(|_| !entry.queue.is_empty());
+            entry.queue_end = queue_left.map(|left| now.after(left));
         }
-        if scope.fence {
-            snapshot.fence = counter(next()?, scope.lenient)?;
+        if plan.fence {
+            entry.fence = counter(next()?, plan.lenient)?;
         }
-        for token in tombstones {
+        for token in &plan.tombstones {
             // A tombstone of any type refuses the token.
             let reason = match tolerated(next()?)? {
                 Some(Value::Nil) => continue,
                 Some(value) => parsed::<Vec<u8>>(value)?,
                 None => Vec::new(),
             };
-            let reason = String::from_utf8_lossy(&reason).into_owned();
-            snapshot.tombstones.insert(Arc::clone(token), reason);
+            let reason = String::from_utf8_lossy(&reason).into();
+            let tombstone = Tombstone { reason, until: Moment::NEVER };
+            entry.tombstones.insert(Arc::clone(token), tombstone);
         }
-        Ok(snapshot)
-    }
-
-    fn take_queue(&mut self, queue: Value, places: Value) -> Result<(), Fault> {
-        // A token of ours is UTF-8.
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-        let queue: Vec<(Vec<u8>, f64)> = parsed(queue)?;
-        let queue = queue.into_iter().filter_map(|(token, at)| Some((text(token)?, at)));
-        self.queue = Some(queue.collect());
-        let places: HashMap<Vec<u8>, Vec<u8>> = parsed(places)?;
-        let places = places.into_iter().filter_map(|(token, at)| Some((text(token)?, text(at)?)));
-        self.places = places.collect();
-        Ok(())
+        if let Standing::Value { text, .. } = &lock {
+            // A key that exists has some time left.
+            let left = left.map(|left| now.after(left.max(Duration::from_millis(1))));
+            let (token, is_marked) = unmarked(text);
+            let holder =
+                StoredHolder::of_mutex(token.into(), left.unwrap_or(Moment::NEVER), is_marked);
+            entry.holders = [holder].into_iter().collect();
+        }
+        Ok(Self { now, lock, entry, last_ticket })
     }
 
     /// The value at the key, if it is a string.
@@ -177,51 +195,38 @@ impl Snapshot {
         }
     }
 
-    /// Whether the value at the key has no ttl, and is not meant to have none.
+    /// Whether the value at the key never goes away by itself, and is not meant to stand so.
     pub(super) fn is_orphan(&self) -> bool {
-        matches!(&self.lock, Standing::Value { text, left, .. } if is_orphan(text, *left))
+        let never_ends = self.entry.holders.first().is_some_and(|it| it.end == Moment::NEVER);
+        let may_stay = |text: &str| is_ours(text) && text.starts_with("rl1.n");
+        never_ends && !self.value().is_some_and(may_stay)
     }
+}
 
-    /// The lock in the form of the model.
-    pub(super) fn entry(&self) -> Entry {
-        let waiter = |(token, _): &(String, f64)| {
-            let (until, channel) = self.place(token).unwrap_or((Moment::START, "-"));
-            let (token, manager) = (token.as_str().into(), channel.into());
-            StoredWaiter { token, kind: Kind::Mutex, until, manager }
-        };
-        let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
-        let queue_end = self.queue_left.filter(|_| !queue.is_empty());
-        let tombstone =
-            |reason: &String| Tombstone { reason: reason.as_str().into(), until: Moment::NEVER };
-        Entry {
-            holders: self.holder().into_iter().collect(),
-            queue,
-            queue_end: queue_end.map(|left| self.now.after(left)),
-            fence: self.fence.clone(),
-            tombstones: self
-                .tombstones
-                .iter()
-                .map(|(token, why)| (Arc::clone(token), tombstone(why)))
-                .collect(),
-        }
+/// The waiters in the order of arrival, and the ticket of the last one.
+fn waiters(queue: Value, places: Value) -> Result<(VecDeque<StoredWaiter>, f64), Fault> {
+    // A token of ours is UTF-8.
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let queue: Vec<(Vec<u8>, f64)> = parsed(queue)?;
+    let places: HashMap<Vec<u8>, Vec<u8>> = parsed(places)?;
+    let (mut waiters, mut last) = (VecDeque::new(), 0.0);
+    for (token, ticket) in queue {
+        let place = places.get(&token).and_then(|place| place_of(std::str::from_utf8(place).ok()?));
+        let Some(token) = text(token) else { continue };
+        let (until, channel) = place.unwrap_or((Moment::START, "-"));
+        let (token, manager) = (token.into(), channel.into());
+        waiters.push_back(StoredWaiter { token, kind: Kind::Mutex, until, manager });
+        last = ticket;
     }
+    Ok((waiters, last))
+}
 
-    fn holder(&self) -> Option<StoredHolder> {
-        let Standing::Value { text, left, .. } = &self.lock else { return None };
-        // A key that exists has some time left.
-        let end =
-            left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
-        let (token, marked) = unmarked(text);
-        Some(StoredHolder::of_mutex(token.into(), end, marked))
-    }
-
-    /// When the place of a token ends, and its manager's channel. `None` for waiters for a lock of
-    /// another family, which find out by themselves that the families differ.
-    fn place(&self, token: &str) -> Option<(Moment, &str)> {
-        let (until, channel) = self.places.get(token)?.split_once(' ')?;
-        let until = Duration::from_millis(until.parse().ok()?);
-        Some((Moment::START.after(until), channel))
-    }
+/// When the place of a waiter ends, and its manager's channel. `None` for waiters for a lock of
+/// another family, which find out by themselves that the families differ.
+fn place_of(place: &str) -> Option<(Moment, &str)> {
+    let (until, channel) = place.split_once(' ')?;
+    let until = Duration::from_millis(until.parse().ok()?);
+    Some((Moment::START.after(until), channel))
 }
 
 /// Splits a value into the token and whether it has the mark that a client waits.
@@ -230,11 +235,6 @@ pub(super) fn unmarked(value: &str) -> (&str, bool) {
         Some(token) => (token, true),
         None => (value, false),
     }
-}
-
-/// Whether a value with this rest of a ttl never goes away by itself, and is not meant to stand so.
-fn is_orphan(value: &str, left: Option<Duration>) -> bool {
-    left.is_none() && !(is_ours(value) && value.starts_with("rl1.n"))
 }
 
 /// Whether a value is a token of ours, with or without the mark, like `is_ours` in `common.lua`.
@@ -258,19 +258,19 @@ pub(super) fn is_ours(value: &str) -> bool {
         && !label.contains(WAITERS_MARK)
 }
 
-fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
-    let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
+/// What stands at the key, and what is left of its ttl, if it has one.
+fn standing(
+    value: Value,
+    left: Value,
+    dialect: Dialect,
+) -> Result<(Standing, Option<Duration>), Fault> {
+    let Some(value) = tolerated(value)? else { return Ok((Standing::Other, None)) };
     let left: i64 = parsed(left)?;
-    let bytes: Option<Vec<u8>> = parsed(value)?;
-    Ok(match bytes {
-        // Or the key expired between the two commands.
-        None => Standing::Nothing,
-        Some(_) if left == -2 => Standing::Nothing,
-        Some(bytes) => {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            Standing::Value { bytes, text, left: dialect.read_left(left) }
-        }
-    })
+    // Or the key expired between the two commands.
+    let bytes = parsed::<Option<Vec<u8>>>(value)?.filter(|_| left != -2);
+    let Some(bytes) = bytes else { return Ok((Standing::Nothing, None)) };
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok((Standing::Value { bytes, text }, dialect.read_left(left)))
 }
 
 /// The fencing counter.
@@ -304,18 +304,19 @@ fn nonsense(what: &str) -> Fault {
 
 /// A lock whose key has a string, or does not exist.
 pub(super) fn seen(snapshot: &Snapshot) -> Answer {
-    let fence = snapshot.fence.as_ref().map(Last::of);
-    let mut view = match &snapshot.lock {
-        Standing::Value { text, left, .. } => {
-            let view = ServerView::of_value(shown(unmarked(text).0), *left, fence);
+    let Snapshot { now, lock, entry, .. } = snapshot;
+    let fence = entry.fence.as_ref().map(Last::of);
+    let mut view = match lock {
+        Standing::Value { text, .. } => {
+            let end = entry.holders.first().map(|it| it.end).filter(|end| *end != Moment::NEVER);
+            let left = end.map(|end| end.since(*now));
+            let view = ServerView::of_value(shown(unmarked(text).0), left, fence);
             if is_ours(text) { view } else { view.of_another(digest(text).into()) }
         }
         Standing::Nothing => ServerView::of_nobody(LockKind::Free),
         Standing::Other => ServerView::of_nobody(LockKind::Foreign),
     };
-    let entry = snapshot.entry();
-    let living = entry.queue.iter().take(MOST_SHOWN);
-    let living = living.filter(|waiter| waiter.until > snapshot.now);
+    let living = entry.queue.iter().take(MOST_SHOWN).filter(|waiter| waiter.until > *now);
     view.waiters = living.map(|waiter| Token::from_wire(&waiter.token)).collect();
     view.more_waiters = entry.queue.len().saturating_sub(MOST_SHOWN);
     Answer::Seen(Box::new(view))

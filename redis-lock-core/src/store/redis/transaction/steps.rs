@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use redis::{Arg, Cmd, ServerError, Value};
 
-use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
-use super::snapshot::Snapshot;
-use super::writes::Message;
+use super::plan::{Decision, DecisionTerms, decide};
+use super::snapshot::{ReadPlan, Snapshot};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::dialect::Dialect;
@@ -69,8 +68,8 @@ impl TransactionSteps {
 
     /// The keys that are watched, and the commands that read them.
     pub(crate) fn begin(&mut self) -> (Vec<String>, Vec<Cmd>) {
-        let plan = self.plan.insert(ReadPlan::of(&self.command, &self.terms));
-        let reads = plan.scope.reads(&self.command.names, &plan.tombstones, self.terms.dialect);
+        let plan = self.plan.insert(ReadPlan::of(&self.command, self.terms.dialect));
+        let reads = plan.reads(&self.command.names, self.terms.dialect);
         (plan.watch.clone(), reads)
     }
 
@@ -80,8 +79,7 @@ impl TransactionSteps {
     pub(crate) fn read(&mut self, answers: Vec<Value>) -> Result<NextStep, Fault> {
         let Some(plan) = &self.plan else { return Ok(NextStep::Again) };
         let mut answers = opened(!plan.watch.is_empty(), answers)?;
-        let (scope, tombstones) = (plan.scope, &plan.tombstones);
-        self.snapshot = Some(Snapshot::read(scope, tombstones, self.terms.dialect, &mut answers)?);
+        self.snapshot = Some(Snapshot::read(plan, self.terms.dialect, &mut answers)?);
         Ok(self.decide())
     }
 
@@ -105,7 +103,7 @@ impl TransactionSteps {
                 self.written = Some(Written { answer, are_of_lock });
                 // Without writes there is no news, and `EXEC` only says whether what was read still stands.
                 let publishes = self.terms.may_publish && !writes.is_empty();
-                let messages = messages.iter().filter(|_| publishes).map(Message::publish);
+                let messages = messages.into_iter().filter(|_| publishes);
                 NextStep::Write(writes.into_iter().chain(messages).collect())
             }
             Decision::Refuse(fault) => NextStep::Done(Err(fault)),

@@ -13,21 +13,6 @@ use crate::store::memory::entry::{Entry, StoredWaiter};
 use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::dialect::{Dialect, words};
 
-/// A message to a manager.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Message {
-    pub(super) channel: String,
-    pub(super) text: String,
-}
-
-impl Message {
-    pub(super) fn publish(&self) -> Cmd {
-        let mut cmd = words(["PUBLISH", &self.channel]);
-        cmd.arg(&self.text);
-        cmd
-    }
-}
-
 /// Compares a lock before and after a command.
 pub(super) struct Writes<'a> {
     pub(super) names: &'a Names,
@@ -39,7 +24,7 @@ pub(super) struct Writes<'a> {
 
 impl Writes<'_> {
     /// The commands, and the message to a holder that a client waits for.
-    pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Message>) {
+    pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Cmd>) {
         let mut out = Vec::new();
         self.queue(&mut out);
         let asked = self.lock(&mut out);
@@ -48,7 +33,7 @@ impl Writes<'_> {
         (out, asked)
     }
 
-    fn lock(&self, out: &mut Vec<Cmd>) -> Option<Message> {
+    fn lock(&self, out: &mut Vec<Cmd>) -> Option<Cmd> {
         let main = self.names.main();
         match (self.before.holders.first(), self.after.holders.first()) {
             (None, None) => None,
@@ -77,7 +62,7 @@ impl Writes<'_> {
         before: &StoredHolder,
         after: &StoredHolder,
         out: &mut Vec<Cmd>,
-    ) -> Option<Message> {
+    ) -> Option<Cmd> {
         let main = self.names.main();
         let stands = self.snapshot.value()?;
         let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
@@ -110,13 +95,13 @@ impl Writes<'_> {
     }
 
     /// The message to the holder that a client waits.
-    fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
+    fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Cmd> {
         let channel = self.names.channel(crate::Token::from_wire(&holder.token).manager()?);
-        Some(Message { channel, text: format!("w {}", self.names.main()) })
+        Some(words(["PUBLISH", &channel, &format!("w {}", self.names.main())]))
     }
 
     fn queue(&self, out: &mut Vec<Cmd>) {
-        let Some(tickets) = &self.snapshot.queue else { return };
+        let Some(last) = self.snapshot.last_ticket else { return };
         let (queue, waiters) = (self.names.queue(), self.names.waiters());
         let stay: BTreeSet<_> = self.after.queue.iter().map(|waiter| &waiter.token).collect();
         let gone = self.before.queue.iter().filter(|waiter| !stay.contains(&waiter.token));
@@ -132,7 +117,6 @@ impl Writes<'_> {
             return;
         };
         if self.needs_ticket(waiter) {
-            let last = tickets.last().map_or(0.0, |(_, ticket)| *ticket);
             let mut cmd = words(["ZADD", &queue]);
             cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
             out.push(cmd);
