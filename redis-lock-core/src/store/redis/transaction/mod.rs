@@ -125,7 +125,7 @@ impl From<Fault> for Failure {
 
 /// One transaction. What it comes to is no step that is left to do.
 async fn attempt(
-    pool: &Pool,
+    pool: &Arc<Pool>,
     steps: &mut TransactionSteps,
     mut leased: Leased<'_>,
     is_sent: &AtomicBool,
@@ -181,7 +181,7 @@ async fn discard(mut leased: Leased<'_>, is_open: bool) {
 
 /// Whether these channels have subscribers. When that can't be asked, it is assumed.
 async fn ask_listeners(
-    pool: &Pool,
+    pool: &Arc<Pool>,
     channels: Vec<String>,
 ) -> Result<impl Iterator<Item = (String, bool)> + use<>, Fault> {
     let mut counts = Vec::new();
@@ -204,7 +204,7 @@ async fn ask_listeners(
 }
 
 /// Finds out the type of a key that has no string.
-async fn ask_type(pool: &Pool, command: &Command, now: Moment) -> Result<Answer, Fault> {
+async fn ask_type(pool: &Arc<Pool>, command: &Command, now: Moment) -> Result<Answer, Fault> {
     let key = command.names.main();
     let mut range = words(["ZRANGE", key]);
     let last = if matches!(command.verb, Verb::Look) { -1 } else { 0 };
@@ -228,7 +228,7 @@ async fn ask_type(pool: &Pool, command: &Command, now: Moment) -> Result<Answer,
 }
 
 /// Adds why a lock is gone, where a reason was left.
-async fn explain(pool: &Pool, steps: &TransactionSteps, answer: Answer) -> Answer {
+async fn explain(pool: &Arc<Pool>, steps: &TransactionSteps, answer: Answer) -> Answer {
     let Some(why) = steps.asks_why(&answer) else { return answer };
     // The answer is right without the reason as well.
     let reason = pool.ask_beside(vec![why]).await.ok().and_then(|mut reasons| reasons.pop());

@@ -29,10 +29,10 @@ pub(in crate::store::redis) struct Pool {
     /// Renewals must not wait for other commands, or leases would end meanwhile.
     renewals: Semaphore,
     others: Semaphore,
+    /// For what is asked while a transaction is open.
+    beside: Semaphore,
     /// So many are made at once. Callers that have run out of time leave theirs behind.
     making: Arc<Semaphore>,
-    /// For commands outside of transactions.
-    beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
     /// Whether something has arrived since the last call of `take_received`.
@@ -64,8 +64,8 @@ impl Pool {
             idle: NonPoisonMutex::default(),
             renewals: Semaphore::new(SIZE),
             others: Semaphore::new(SIZE),
+            beside: Semaphore::new(SIZE),
             making: Arc::new(Semaphore::new(2 * SIZE)),
-            beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
             has_received: AtomicBool::new(false),
@@ -122,10 +122,6 @@ impl Pool {
             idle.retain(|it| it.since > silent_since);
             idle.is_empty()
         };
-        // Whoever has it locked is making a new one.
-        if let Ok(mut beside) = self.beside.try_lock() {
-            beside.take();
-        }
         if is_empty && let Ok(place) = Arc::clone(&self.making).try_acquire_owned() {
             self.make(place);
         }
@@ -142,27 +138,18 @@ impl Pool {
         }
     }
 
-    /// Sends commands that only read, outside of transactions, on a connection of their own.
-    pub(super) async fn ask_beside(&self, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
+    /// Sends commands that only read, outside of transactions.
+    pub(super) async fn ask_beside(self: &Arc<Self>, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
         loop {
-            let mut beside = self.beside.lock().await;
-            let idle = beside.take();
-            let is_used = idle.is_some();
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            *beside = Some(connection.clone());
-            drop(beside);
-            match ask_all(&mut connection, cmds.clone()).await {
-                Ok(answers) => return Ok(answers),
-                Err(error) => {
-                    self.beside.lock().await.take();
-                    // The server may have closed it while it was idle.
-                    if !is_used {
-                        return Err(lost(&error));
-                    }
+            let mut leased = self.lease(&self.beside).await?;
+            match leased.ask(cmds.clone()).await {
+                Ok(answers) => {
+                    leased.give_back();
+                    return Ok(answers);
                 }
+                // The server may have closed it while it was idle.
+                Err(_) if leased.is_used => {}
+                Err(error) => return Err(lost(&error)),
             }
         }
     }
