@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -58,7 +57,8 @@ pub(super) async fn connect(
     let Some(socket) = socket(info).await? else {
         return Ok(Introduced { driver: driver(client, terms, config()).await?, own: None });
     };
-    let (driver, task) = introduce(info.redis_settings(), stream_of(&socket)?, config()).await?;
+    let (driver, task) =
+        introduce(info.redis_settings(), Box::new(socket.registered()?), config()).await?;
     Ok(Introduced { driver, own: Some((task, socket)) })
 }
 
@@ -138,24 +138,12 @@ async fn socket(info: &ConnectionInfo) -> Result<Option<Socket>, RedisError> {
     Ok(Some(match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
-            let stream = first_of(host, *port, info.tcp_settings(), plain).await?;
-            Socket::Tcp(Arc::new(stream.into_std()?))
+            first_of(host, *port, info.tcp_settings(), plain).await?.into_std()?.into()
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            Socket::Unix(Arc::new(UnixStream::connect(path).await?.into_std()?))
-        }
+        ConnectionAddr::Unix(path) => UnixStream::connect(path).await?.into_std()?.into(),
         _ => return Ok(None),
     }))
-}
-
-/// A copy of the socket for the driver.
-fn stream_of(socket: &Socket) -> io::Result<Box<dyn Stream>> {
-    Ok(match socket {
-        Socket::Tcp(stream) => Box::new(TcpStream::from_std(stream.try_clone()?)?),
-        #[cfg(unix)]
-        Socket::Unix(stream) => Box::new(UnixStream::from_std(stream.try_clone()?)?),
-    })
 }
 
 /// What the driver is to use; `None` when only the driver knows how to reach the server: over TLS, when
@@ -165,7 +153,7 @@ async fn stream(
     tls: Option<&TlsSettings>,
 ) -> Result<Option<Box<dyn Stream>>, RedisError> {
     if let Some(socket) = socket(info).await? {
-        return Ok(Some(stream_of(&socket)?));
+        return Ok(Some(Box::new(socket.registered()?)));
     }
     match (info.addr(), tls) {
         #[cfg(feature = "rustls")]
@@ -186,7 +174,7 @@ async fn secured(
 ) -> Result<Box<dyn Stream>, RedisError> {
     let name = rustls::pki_types::ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls));
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::clone(tls));
     Ok(Box::new(connector.connect(name, stream).await?))
 }
 
@@ -259,8 +247,8 @@ mod tests {
         let settings = settings.set_user_timeout(time);
         let client = redis::Client::open(info.set_tcp_settings(settings)).unwrap();
         let introduced = connect(&client, &Terms::new("lock", "m", time)).await.unwrap();
-        let Some((_, Socket::Tcp(stream))) = introduced.own else { panic!("it is reached by TCP") };
-        let socket = SockRef::from(&*stream);
+        let stream = introduced.own.unwrap().1.registered().unwrap();
+        let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
         #[cfg(target_os = "linux")]
         assert_eq!(socket.tcp_keepalive_time().unwrap(), time);

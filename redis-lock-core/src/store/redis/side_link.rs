@@ -91,7 +91,6 @@ mod tests {
 
     use super::*;
     use crate::store::Readiness;
-    use crate::store::redis::socket::Socket;
 
     struct Silent;
 
@@ -109,7 +108,7 @@ mod tests {
         let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
         file.set_nonblocking(true).unwrap();
         let slot = Arc::new(LineSlot::default());
-        let line = ServerLine::over(Socket::Unix(Arc::new(file)));
+        let line = ServerLine::over(file.into());
         let line_watcher = line.watcher();
         slot.put(Ok((line, Some(line_watcher))));
         assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));

@@ -29,7 +29,7 @@ fn socket() -> (Socket, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     here.set_nonblocking(true).unwrap();
     there.set_nonblocking(true).unwrap();
-    (Socket::Unix(Arc::new(here)), there)
+    (here.into(), there)
 }
 
 fn push(wire: &mut RedisWire, numbers: std::ops::Range<u64>) {

@@ -7,7 +7,6 @@ use testbed::eventually;
 use super::*;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::redis::socket::Socket;
 use crate::store::redis::{Terms, Way};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -76,7 +75,7 @@ impl Scene {
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        wire.line = Some(ServerLine::over(Socket::Unix(Arc::new(own))));
+        wire.line = Some(ServerLine::over(own.into()));
         Self { wire, answers, server, asked }
     }
 
