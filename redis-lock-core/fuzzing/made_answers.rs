@@ -223,7 +223,7 @@ pub(crate) fn decode(bytes: &[u8]) {
     let asked = "127.0.0.1:6379".into();
     let _ = (decode::is_forgotten(&value), decode::denies_scripts(&value));
     let _ = (decode::is_demoted(&value), decode::crosses_slots(&value));
-    let _ = (decode::is_half_moved(&value), decode::repaired(&value), decode::other_limit(&value));
+    let _ = (decode::is_half_moved(&value), decode::other_limit(&value));
     let _ = address::redirect(&value, &asked);
     if let Some(Ok(answer)) = decode::script(&command.verb, value.clone()) {
         let _ = decode::asks_why(&command, &answer);

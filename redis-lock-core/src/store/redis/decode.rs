@@ -23,35 +23,29 @@ const MOST_DETAIL: usize = 300;
 /// The most bytes of a server's error that are kept as the driver has it.
 const MOST_SOURCE: usize = 1_000;
 
-/// The answer of a plain command.
-pub(super) enum Plain {
-    Answer(Answer),
-    /// Only the script can find out more.
-    AskScript,
-}
-
-pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
-    match (verb, value) {
+/// The answer of a plain command; `None` when only the script can find out more.
+pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> {
+    Ok(Some(match (verb, value) {
         // The key has a value of another type by now; the script answers that without an error.
         (Verb::Release { .. }, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
-            Ok(Plain::AskScript)
+            return Ok(None);
         }
-        (_, Value::ServerError(error)) => Err(refusal(&error)),
-        (Verb::Take { .. }, Value::Okay) => Ok(Plain::Answer(Answer::Held { fence: None })),
-        (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Blocker::unknown()))),
-        (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
-        (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
+        (_, Value::ServerError(error)) => return Err(refusal(&error)),
+        (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None },
+        (Verb::Take { .. }, Value::Nil) => Answer::Busy(Blocker::unknown()),
+        (Verb::Release { .. }, Value::Int(0)) => return Ok(None),
         (Verb::Why { .. }, tombstone @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
-            Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tombstone)))
+            why(Answer::Gone { by: None, because: None }, &tombstone)
         }
-        (Verb::InUse { .. }, Value::Int(_)) => Ok(Plain::Answer(Answer::Done)),
-        (Verb::Probe, Value::Nil | Value::Okay) => Ok(Plain::Answer(Answer::Done)),
-        (Verb::Ping, Value::SimpleString(_)) => Ok(Plain::Answer(Answer::Done)),
+        (Verb::Release { .. }, Value::Int(1))
+        | (Verb::InUse { .. }, Value::Int(_))
+        | (Verb::Probe, Value::Nil | Value::Okay)
+        | (Verb::Ping, Value::SimpleString(_)) => Answer::Done,
         (Verb::Scan { .. }, Value::Array(items)) => {
-            page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))
+            return page(&items).map(Some).ok_or_else(|| nonsense(&Value::Array(items)));
         }
-        (_, value) => Err(nonsense(&value)),
-    }
+        (_, value) => return Err(nonsense(&value)),
+    }))
 }
 
 /// Whether the server does not know the script that it was asked to run.
@@ -224,13 +218,6 @@ fn server_view(items: &[Value]) -> Option<Answer> {
         server_view = server_view.of_another(foreign.into());
     }
     Some(Answer::Seen(Box::new(server_view)))
-}
-
-/// The value that an acquisition found without a ttl and gave one.
-pub(super) fn repaired(value: &Value) -> Option<String> {
-    let Value::Array(items) = value else { return None };
-    let busy = integer(items.first()) == Some(0) && integer(items.get(4)) == Some(1);
-    if busy { string(items.get(2)).map(|value| harmless(value, 80)) } else { None }
 }
 
 /// The limit that another holder of a permit asked for, if it differs from ours.

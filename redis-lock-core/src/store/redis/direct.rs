@@ -7,7 +7,7 @@ use redis::{Connection, ConnectionLike, Value};
 use testbed::{Server, ServerBinary, ServerBuilder};
 
 use super::conversation::{Step, read};
-use super::encode::{self, Context};
+use super::encode::Context;
 use super::listen::Channel;
 use super::probe::Delete;
 use crate::domain::error::Fault;
@@ -56,29 +56,14 @@ impl Direct {
     /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
         let context = Context { delete: self.delete, channel: &Channel::listened_at(channel) };
-        let (mut step, mut cmd) = match encode::plain(command, &context) {
-            Some(cmd) => (Step::Plain, cmd),
-            None => {
-                let call = encode::call(command, &context).unwrap();
-                let cmd = call.by_hash();
-                (Step::ByHash(call), cmd)
-            }
-        };
+        let (mut step, mut cmd) = Step::first(command, &context).unwrap();
         loop {
             let value = self.query(&cmd);
             step = match read(command, step, value, &context) {
                 Ok(answer) => return answer,
                 Err(next) => next,
             };
-            cmd = match &step {
-                Step::ByHash(call) => call.by_hash(),
-                Step::InFull(call) => call.in_full(),
-                Step::PlainInFull => {
-                    Delete::in_full(command.names.main(), command.verb.token().unwrap())
-                }
-                Step::Why(why, _) => encode::plain(why, &context).unwrap(),
-                Step::Plain | Step::Alone(_) => unreachable!("these come first only"),
-            };
+            cmd = step.cmd(command, &context).unwrap();
         }
     }
 

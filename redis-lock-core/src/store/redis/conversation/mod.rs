@@ -11,7 +11,9 @@
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
-mod single_key;
+mod step;
+
+pub(super) use step::{Step, notice_repair, read};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,35 +23,19 @@ use redis::Value;
 
 use super::address;
 use super::cluster::ClusterMode;
-use super::decode::{self, Plain, is_demoted};
-use super::encode::{self, Context, ScriptCall};
+use super::decode::{self, is_demoted};
+use super::encode::Context;
 use super::groups::{self, NextPart, Part, Split};
 use super::line::{Send, lost_place};
 use super::listen::Channel;
 use super::nodes::Member;
-use super::probe::{AtomicBy, Delete, Found};
+use super::probe::{AtomicBy, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::ServerInfo;
-use crate::store::wire::contained;
-use crate::store::{Acquire, Answer, Command, Pulled, Verb};
+use crate::store::{Answer, Command, Pulled};
 use bundle::Bundle;
-use single_key::Alone;
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
-
-/// How a command was sent.
-pub(super) enum Step {
-    /// With a plain command, or a script that knows only part of the lock.
-    Plain,
-    /// The same with the script's full text, for a server that has forgotten it.
-    PlainInFull,
-    ByHash(ScriptCall),
-    InFull(ScriptCall),
-    /// With the key of the lock alone, because the node refused more keys.
-    Alone(Alone),
-    /// With this command, which asks for the reason of this answer.
-    Why(Box<Command>, Answer),
-}
 
 /// A command that was sent and has no reply yet.
 struct Asked {
@@ -147,12 +133,7 @@ impl Conversation {
         send: Send<'_>,
     ) {
         let context = self.context();
-        let (step, cmd) = if let Some(cmd) = encode::plain(&command, &context) {
-            (Step::Plain, cmd)
-        } else if let Some(call) = encode::call(&command, &context) {
-            let cmd = call.by_hash();
-            (Step::ByHash(call), cmd)
-        } else {
+        let Some((step, cmd)) = Step::first(&command, &context) else {
             let fault = Fault::new(FaultClass::Permanent, "the command has no form here");
             return self.answered(seq, group, Err(fault), true, send);
         };
@@ -210,7 +191,7 @@ impl Conversation {
             && member.has_neighbours()
             && let Some(redirect) = address::redirect(&value, &member.name)
         {
-            let command = to_ask_elsewhere(command, step);
+            let command = step.to_ask_elsewhere(command);
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
         self.note_trouble(&value);
@@ -226,9 +207,8 @@ impl Conversation {
             self.cluster.found(true);
             return self.split(seq, &command, send);
         }
-        let alone = group.is_none().then(|| Alone::after(&value, &command, asking)).flatten();
-        let alone = alone.map(|alone| Err(Step::Alone(alone)));
-        match alone.unwrap_or_else(|| read(&command, step, value, &self.context())) {
+        let alone = group.is_none().then(|| Step::alone(&value, &command, asking)).flatten();
+        match alone.map_or_else(|| read(&command, step, value, &self.context()), Err) {
             Ok(answer) => {
                 if let Err(fault) = &answer
                     && fault.class.is_unknown()
@@ -244,7 +224,9 @@ impl Conversation {
             }
             Err(step) if wants(seq) => {
                 self.announce(asking, send);
-                send_step(&step, &command, &self.context(), send);
+                if let Some(cmd) = step.cmd(&command, &self.context()) {
+                    send.send(cmd);
+                }
                 self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
             }
             // Its token is being released; another round would overtake the release.
@@ -330,107 +312,4 @@ impl Drop for Conversation {
 
 fn dropped() -> Fault {
     Fault::new(FaultClass::Refused, "no caller wants the lock any more")
-}
-
-/// Sends the next round of a command.
-fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'_>) {
-    match step {
-        Step::ByHash(call) => send.send(call.by_hash()),
-        Step::InFull(call) => send.send(call.in_full()),
-        Step::Alone(alone) => send.send(alone.cmd()),
-        Step::PlainInFull => {
-            let token = command.verb.token().map_or("", |token| token);
-            send.send(Delete::in_full(command.names.main(), token));
-        }
-        Step::Why(why, _) => {
-            if let Some(why) = encode::plain(why, context) {
-                send.send(why);
-            }
-        }
-        Step::Plain => {}
-    }
-}
-
-/// What to ask the node that a round of a command was sent to.
-fn to_ask_elsewhere(command: Command, step: Step) -> Command {
-    match step {
-        // It is known by then that the lock is gone, and only the reason is missing. The key with the
-        // limits of permits may be at another node than the lock, so the whole command can't be repeated.
-        Step::Why(why, _) if !command.kind.is_value() => *why,
-        _ => command,
-    }
-}
-
-/// The answer, or what has to be sent to get it.
-pub(super) fn read(
-    command: &Command,
-    step: Step,
-    value: Value,
-    context: &Context<'_>,
-) -> Result<Result<Answer, Fault>, Step> {
-    // The server has executed it.
-    let unclear = |fault: Fault| Ok(Err(Fault { class: FaultClass::Unknown, ..fault }));
-    contained(|| understood(command, step, value, context)).unwrap_or_else(unclear)
-}
-
-fn understood(
-    command: &Command,
-    step: Step,
-    value: Value,
-    context: &Context<'_>,
-) -> Result<Result<Answer, Fault>, Step> {
-    if let Step::Why(_, gone) = step {
-        return Ok(Ok(decode::why(gone, &value)));
-    }
-    let answer = interpret(command, step, value, context)?;
-    match answer.as_ref().ok().and_then(|answer| decode::asks_why(command, answer)) {
-        Some(why) => {
-            answer.map_or_else(|fault| Ok(Err(fault)), |gone| Err(Step::Why(Box::new(why), gone)))
-        }
-        None => Ok(answer),
-    }
-}
-
-fn interpret(
-    command: &Command,
-    step: Step,
-    value: Value,
-    context: &Context<'_>,
-) -> Result<Result<Answer, Fault>, Step> {
-    let script = || encode::call(command, context);
-    match step {
-        Step::Plain if decode::is_forgotten(&value) => Err(Step::PlainInFull),
-        Step::Plain | Step::PlainInFull => match decode::plain(&command.verb, value) {
-            Ok(Plain::Answer(answer)) => Ok(Ok(answer)),
-            Ok(Plain::AskScript) => script().map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err),
-            Err(fault) => Ok(Err(fault)),
-        },
-        Step::ByHash(call) => {
-            notice(command, &value);
-            decode::script(&command.verb, value).ok_or(Step::InFull(call))
-        }
-        Step::Alone(alone) => alone.interpret(command, value),
-        Step::Why(_, gone) => Ok(Ok(gone)),
-        Step::InFull(_) => {
-            notice(command, &value);
-            Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
-        }
-    }
-}
-
-fn forgetful() -> Fault {
-    Fault::new(FaultClass::Refused, "the server knows no scripts")
-}
-
-/// Warns of what an acquisition found: callers with different limits of permits, or a value without
-/// a ttl that was given one.
-fn notice(command: &Command, value: &Value) {
-    let Verb::Acquire(Acquire { repair_orphan, .. }) = &command.verb else { return };
-    let key = command.names.user_key();
-    if let (Some(limit), Some(other)) = (command.kind.limit(), decode::other_limit(value)) {
-        crate::observe::log::limits_differ(key, limit, other);
-    }
-    if let Some(orphan) = decode::repaired(value) {
-        crate::observe::log::repaired(key, &orphan, *repair_orphan);
-    }
 }

@@ -67,7 +67,7 @@ fn sent(out: &mut String) {
             let command = Command { names, kind, verb, timeout: Duration::from_secs(1) };
             let mut words = match (plain(&command, &context), call(&command, &context)) {
                 (Some(cmd), _) => words(&cmd),
-                (None, Some(call)) => words(&call.by_hash()),
+                (None, Some(call)) => words(&call.cmd()),
                 // It does not exist for this kind.
                 _ => continue,
             };

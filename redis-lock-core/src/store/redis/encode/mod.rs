@@ -127,6 +127,7 @@ pub(in crate::store::redis) struct ScriptCall {
     script: &'static Lua,
     keys: Vec<String>,
     args: Vec<String>,
+    in_full: bool,
     /// The name of each, for the test.
     #[cfg(test)]
     names: (Vec<&'static str>, Vec<&'static str>),
@@ -138,6 +139,7 @@ impl ScriptCall {
             script,
             keys: Vec::with_capacity(6),
             args: Vec::with_capacity(9),
+            in_full: false,
             #[cfg(test)]
             names: (Vec::new(), Vec::new()),
         }
@@ -166,20 +168,18 @@ impl ScriptCall {
         self.keys
     }
 
-    /// With the script's hash, which the server knows after a first use.
-    pub(in crate::store::redis) fn by_hash(&self) -> Cmd {
-        self.form("EVALSHA", &self.script.hash)
-    }
-
-    /// With the script's text, for a server that has forgotten it.
-    pub(in crate::store::redis) fn in_full(&self) -> Cmd {
-        self.form("EVAL", &self.script.code)
-    }
-
-    fn form(&self, name: &str, script: &str) -> Cmd {
+    /// With the script's hash, which the server knows after a first use, or with its text.
+    pub(in crate::store::redis) fn cmd(&self) -> Cmd {
+        let Lua { code, hash, .. } = self.script;
+        let (name, script) = if self.in_full { ("EVAL", code) } else { ("EVALSHA", hash) };
         let mut cmd = redis::cmd(name);
         cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         cmd
+    }
+
+    /// With the script's text, for a server that has forgotten it; `None` when that was sent.
+    pub(in crate::store::redis) fn in_full(self) -> Option<Self> {
+        (!self.in_full).then_some(Self { in_full: true, ..self })
     }
 }
 
@@ -264,8 +264,10 @@ mod call_tests {
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         let call = encode::call(&command, &context).unwrap();
         let words = |cmd: &redis::Cmd| cmd.args_iter().map(|arg| format!("{arg:?}")).collect();
-        let (hash, full): (Vec<_>, Vec<_>) = (words(&call.by_hash()), words(&call.in_full()));
-        let start = redis::cmd("EVAL").arg(&*call.script.code).clone();
+        let (hash, start) = (call.cmd(), redis::cmd("EVAL").arg(&*call.script.code).clone());
+        let call = call.in_full().unwrap();
+        let (hash, full): (Vec<_>, Vec<_>) = (words(&hash), words(&call.cmd()));
+        assert!(call.in_full().is_none(), "there is no other way to send it");
         assert_eq!(full[..2], words(&start)[..]);
         assert_eq!(full[2..], hash[2..]);
         assert!(full.len() > 4, "with its keys and arguments");

@@ -25,7 +25,7 @@ fn sent(kind: Kind, verb: Verb) -> Option<String> {
 /// The keys and arguments of a script, where `channel` is subscribed.
 fn script(kind: Kind, verb: Verb, channel: &str) -> String {
     let context = Context { delete: Delete::DelIfEq, channel: &Channel::listened_at(channel) };
-    let cmd = call(&command(kind, verb), &context).unwrap().by_hash();
+    let cmd = call(&command(kind, verb), &context).unwrap().cmd();
     words(&cmd).split_whitespace().skip(3).collect::<Vec<_>>().join(" ")
 }
 

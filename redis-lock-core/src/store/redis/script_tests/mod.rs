@@ -52,7 +52,7 @@ fn a_mutex_is_renewed_checked_kept_and_plainly_released_by_its_own_key_alone() {
     for verb in verbs {
         let command = command(Kind::Mutex, verb);
         let cmd = encode::plain(&command, &context)
-            .unwrap_or_else(|| encode::call(&command, &context).unwrap().by_hash());
+            .unwrap_or_else(|| encode::call(&command, &context).unwrap().cmd());
         let words: Vec<_> = cmd.args_iter().map(|arg| format!("{arg:?}")).collect();
         let text = String::from_utf8(cmd.get_packed_command()).unwrap();
         let keys = text.matches("lock:a").count();

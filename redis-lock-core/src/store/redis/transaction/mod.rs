@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
+use super::conversation::notice_repair;
 use super::decode;
 use super::dialect::{Dialect, words};
 use super::listen::Channel;
@@ -44,7 +45,7 @@ use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Command, Verb};
+use crate::store::{Answer, Command, Verb};
 use plan::pause;
 use pool::{Leased, lost};
 
@@ -94,7 +95,7 @@ async fn attempts(
         match attempt(pool, &mut steps, leased, is_sent).await {
             Ok(NextStep::Done(answer)) => {
                 let answer = answer?;
-                notice(command, &answer);
+                notice_repair(command, &answer);
                 return Ok(explain(pool, &steps, answer).await);
             }
             Ok(NextStep::Aborted) => {
@@ -233,15 +234,4 @@ async fn explain(pool: &Arc<Pool>, steps: &TransactionSteps, answer: Answer) -> 
     // The answer is right without the reason as well.
     let reason = pool.ask_beside(vec![why]).await.ok().and_then(|mut reasons| reasons.pop());
     TransactionSteps::explained(answer, &reason.unwrap_or(Value::Nil))
-}
-
-/// Tells operators what an acquisition found.
-fn notice(command: &Command, answer: &Answer) {
-    if let (Verb::Acquire(Acquire { repair_orphan, .. }), Answer::Busy(blocker)) =
-        (&command.verb, answer)
-        && blocker.repaired
-    {
-        let value = blocker.value.as_deref().unwrap_or_default();
-        crate::observe::log::repaired(command.names.user_key(), value, *repair_orphan);
-    }
 }
