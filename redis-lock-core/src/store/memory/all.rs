@@ -1,15 +1,15 @@
-//! Commands for several mutexes that are one lock.
+//! Commands for all keys of a lock: one, or several mutexes that are taken together.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{Entry, end};
+use super::entry::end;
 use super::fences::{check, number, raise};
 use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Command, Keep, Verb};
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// The kind of each of the mutexes.
 const ONE: Kind = Kind::Mutex;
@@ -19,54 +19,73 @@ impl State {
     pub(super) fn answer_all(
         &mut self,
         command: &Command,
-        ordered: bool,
         manager: &Arc<str>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
+        let kind = command.kind;
         let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
-        match &command.verb {
-            Verb::Acquire(terms) => self.acquire_all(terms, &keys, ordered, manager, now, publish),
-            Verb::Renew { token, ttl } => Ok(self.renew_all(&keys, token, *ttl, now)),
-            Verb::Keep { token, time } => {
-                let answer = self.look_at_all(&keys, token, now);
-                if answer == Answer::Done {
+        Ok(match (&command.verb, kind) {
+            (Verb::Acquire(terms), Kind::All { ordered }) => {
+                return self.acquire_all(terms, &keys, ordered, manager, now, publish);
+            }
+            (Verb::Renew { token, ttl }, _) => self.renew_all(&keys, kind, token, *ttl, now),
+            (Verb::Keep { token, .. } | Verb::Check { token }, _) => {
+                let answer = self.look_at_all(&keys, kind, token, now);
+                if let (Answer::Done, Verb::Keep { time, .. }) = (&answer, &command.verb) {
                     for key in keys {
                         self.entry(key, now).holders.set_end(token, now.after(*time));
                     }
                 }
-                Ok(answer)
+                answer
             }
-            Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
-            Verb::Release { token, keep, tombstone, .. } => {
-                let answer = self.release_all(&keys, token, keep.as_ref(), now, publish);
-                if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {
-                    self.entry(first, now).leave_tombstone(
-                        token,
-                        &"".into(),
-                        now.after(*tombstone),
-                    );
+            (
+                Verb::Release { token, waited_for: false, keep: None, tombstone: None },
+                Kind::Mutex,
+            ) if self.entry(command.names.main(), now).is_unmarked(token) => {
+                // Like a plain delete: no waiter is granted the lock.
+                self.entry(command.names.main(), now).holders.remove(token);
+                Answer::Done
+            }
+            (Verb::Release { token, keep, tombstone, .. }, _) => {
+                let mut answer = Answer::Done;
+                for key in &keys {
+                    let entry = self.entry(key, now);
+                    let one = entry.release(kind, token, keep.as_ref(), now, publish);
+                    answer = if answer == Answer::Done { one } else { answer };
                 }
-                Ok(answer)
+                if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {
+                    let until = now.after(*tombstone);
+                    self.entry(first, now).leave_tombstone(token, &"".into(), until);
+                }
+                answer
             }
-            Verb::Raise { token, fence } => {
+            (Verb::Raise { token, fence }, _) => {
                 for key in keys {
                     raise(&mut self.entry(key, now).fence, token, *fence, now);
                 }
-                Ok(Answer::Done)
+                Answer::Done
             }
-            _ => Err(Fault::new(FaultClass::Permanent, "several keys can't be asked for that")),
-        }
+            (_, Kind::All { .. }) => {
+                let what = "several keys can't be asked for that";
+                return Err(Fault::new(FaultClass::Permanent, what));
+            }
+            _ => {
+                let entry = self.entry(command.names.main(), now);
+                return entry.answer(command, manager, now, publish);
+            }
+        })
     }
 
     fn renew_all(
         &mut self,
         keys: &[&str],
+        kind: Kind,
         token: &Arc<str>,
         ttl: Option<Duration>,
         now: Moment,
     ) -> Answer {
-        let answer = self.look_at_all(keys, token, now);
+        let answer = self.look_at_all(keys, kind, token, now);
         if answer != Answer::Done {
             return answer;
         }
@@ -78,28 +97,6 @@ impl State {
             }
         }
         Answer::Renewed { longer: all.0, waited_for: all.1 }
-    }
-
-    fn release_all(
-        &mut self,
-        keys: &[&str],
-        token: &Arc<str>,
-        keep: Option<&Keep>,
-        now: Moment,
-        publish: Publish<'_>,
-    ) -> Answer {
-        let answer = self.look_at_all(keys, token, now);
-        for key in keys {
-            let entry = self.entry(key, now);
-            match keep {
-                _ if !entry.has(token) => entry.leave(token),
-                Some(keep) => {
-                    entry.keep(ONE, token, keep, now, publish);
-                }
-                None => entry.give_back(token, None, now, publish),
-            }
-        }
-        answer
     }
 
     fn acquire_all(
@@ -148,7 +145,9 @@ impl State {
                 }
                 (Some(_), _) => {
                     entry.leave(token);
-                    entry.give_back(token, Some(token), now, publish);
+                    if entry.holders.remove(token).is_some() {
+                        entry.admit(ONE, Some(token), now, publish);
+                    }
                 }
             }
         }
@@ -169,28 +168,13 @@ impl State {
     }
 
     /// Checks that the token has all of the keys.
-    fn look_at_all(&mut self, keys: &[&str], token: &Arc<str>, now: Moment) -> Answer {
+    fn look_at_all(&mut self, keys: &[&str], kind: Kind, token: &Arc<str>, now: Moment) -> Answer {
         for key in keys {
             let entry = self.entry(key, now);
             if !entry.has(token) {
-                return entry.gone(ONE, token);
+                return entry.gone(kind, token);
             }
         }
         Answer::Done
-    }
-}
-
-impl Entry {
-    /// Releases the mutex if the token has it, and grants it to the next waiter.
-    fn give_back(
-        &mut self,
-        token: &Arc<str>,
-        asker: Option<&Arc<str>>,
-        now: Moment,
-        publish: Publish<'_>,
-    ) {
-        if self.holders.remove(token).is_some() {
-            self.admit(ONE, asker, now, publish);
-        }
     }
 }

@@ -25,7 +25,6 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::glob;
-use crate::domain::kind::Kind;
 use crate::store::Blocker;
 use crate::sync::NonPoisonMutex;
 
@@ -206,11 +205,7 @@ impl State {
             let keys = self.entries.keys().filter(matching).cloned().collect();
             return Ok(Answer::Keys { keys, next: None });
         }
-        let answer = if let Kind::All { ordered } = command.kind {
-            self.answer_all(command, ordered, manager, now, publish)
-        } else {
-            self.entry(command.names.main(), now).answer(command, manager, now, publish)
-        };
+        let answer = self.answer_all(command, manager, now, publish);
         let steady = self.is_steady;
         for names in command.names.all() {
             if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now, steady)) {

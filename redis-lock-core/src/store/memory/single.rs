@@ -1,7 +1,6 @@
-//! Commands for a lock on one key.
+//! What is done at one key of a lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Publish;
 use super::entry::{Entry, end};
@@ -35,14 +34,6 @@ impl Entry {
                 Answer::Held { fence: None }
             }
             Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),
-            Verb::Renew { token, ttl } => {
-                self.renew(token, *ttl, now).unwrap_or_else(|| self.gone(kind, token))
-            }
-            Verb::Keep { token, time } if self.holders.set_end(token, now.after(*time)) => {
-                Answer::Done
-            }
-            Verb::Check { token } if self.has(token) => Answer::Done,
-            Verb::Keep { token, .. } | Verb::Check { token } => self.gone(kind, token),
             Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
             Verb::Downgrade { token } => match self.holders.get(token).map(|holder| holder.kind) {
                 // It was downgraded before, so nothing changes.
@@ -54,41 +45,33 @@ impl Entry {
                 }
                 None => self.gone(kind, token),
             },
-            // All keys are in one place here, so they have the same number already.
-            Verb::Raise { .. } => Answer::Done,
             Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
             Verb::Force { foreign: Some(value), .. } => {
-                self.release(kind, value, None, None, now, publish)
+                self.release(kind, value, None, now, publish)
             }
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
-            Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
-            Verb::Release { token, waited_for: false, keep: None, tombstone: None }
-                if kind == Kind::Mutex && self.is_unmarked(token) =>
-            {
-                // Like a plain delete: no waiter is granted the lock.
-                self.holders.remove(token);
-                Answer::Done
-            }
-            Verb::Release { token, keep, tombstone, .. } => {
-                self.release(kind, token, keep.as_ref(), *tombstone, now, publish)
-            }
+            Verb::Renew { .. }
+            | Verb::Keep { .. }
+            | Verb::Check { .. }
+            | Verb::Raise { .. }
+            | Verb::Release { .. }
+            | Verb::Scan { .. } => Answer::Done,
         };
         Ok(answer)
     }
 
     /// Whether a token has the lock, and no waiter has arrived since it took it.
-    fn is_unmarked(&self, token: &Arc<str>) -> bool {
+    pub(super) fn is_unmarked(&self, token: &Arc<str>) -> bool {
         self.holders.get(token).is_some_and(|holder| !holder.is_waited_for())
     }
 
-    fn release(
+    pub(super) fn release(
         &mut self,
         kind: Kind,
         token: &Arc<str>,
         keep: Option<&Keep>,
-        tombstone: Option<Duration>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
@@ -114,14 +97,11 @@ impl Entry {
         if free || !kind.is_value() && self.check_family(kind).is_ok() {
             self.admit(kind, None, now, publish);
         }
-        if let Some(tombstone) = tombstone {
-            self.leave_tombstone(token, &"".into(), now.after(tombstone));
-        }
         answer
     }
 
     /// Keeps the lock of a token that is released. Returns whether the token had it.
-    pub(super) fn keep(
+    fn keep(
         &mut self,
         kind: Kind,
         token: &Arc<str>,

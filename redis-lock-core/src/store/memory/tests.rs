@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::Token;
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::store::{Acquire, Blocker, ServerView};
