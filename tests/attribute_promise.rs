@@ -110,6 +110,27 @@ mod loss {
         assert!(block_on(stalled(1)).unwrap_err().is_lost());
     }
 
+    #[redis_lock(key = "late:{n}", ttl = SHORT, renew = false, on_lost = finish)]
+    async fn finished(n: u32, begun: &AtomicU32) -> R<u32> {
+        begun.fetch_add(1, Ordering::SeqCst);
+        Ok(n)
+    }
+
+    #[test]
+    fn n3_a_body_that_may_finish_does_not_begin_after_its_lock_was_lost() {
+        let first = locks().mutex("late:1").blocking_acquire().unwrap();
+        let begun = AtomicU32::new(0);
+        let mut call = pin!(finished(1, &begun));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(call.as_mut().poll(&mut context).is_pending(), "it waits");
+        first.blocking_release().unwrap();
+        // It is granted the lock, and its runtime stands still until its lease has ended.
+        let next = locks().mutex("late:1").blocking_acquire().unwrap();
+        let error = block_on(call).unwrap_err();
+        assert!(error.is_lost() && next.is_held(), "{error}");
+        assert_eq!(begun.load(Ordering::SeqCst), 0, "it ran beside another holder");
+    }
+
     #[derive(Debug)]
     enum Failed {
         Lock(LockError),

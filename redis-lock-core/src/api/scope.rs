@@ -29,8 +29,13 @@ impl BodyLock {
     }
 
     /// Keeps the guard until the release.
-    pub(crate) fn put(&self, guard: Guard) -> &Guard {
-        self.guard.get_or_init(|| guard)
+    ///
+    /// # Errors
+    /// `Lost` when the lock was lost before the body could begin: between the grant and the next poll of the
+    /// call its runtime may stand still.
+    pub(crate) fn put(&self, guard: Guard) -> Result<&Guard, LockError> {
+        let guard = self.guard.get_or_init(|| guard);
+        guard.loss().map_or(Ok(guard), Err)
     }
 
     /// Why the lock is lost, if it is and the body has to stop then.
@@ -119,7 +124,7 @@ where
     F: AsyncFnOnce(&Guard) -> T,
 {
     let held = BodyLock::default();
-    let body = body(held.guard.get_or_init(|| guard));
+    let body = body(held.put(guard)?);
     let (value, lost) = watched(&held, body, |_| false).await?;
     lost.map_or(Ok(value), Err)
 }
@@ -131,7 +136,7 @@ where
     E: From<LockError>,
 {
     let held = BodyLock::default();
-    let body = body(held.guard.get_or_init(|| guard));
+    let body = body(held.put(guard)?);
     let (value, lost) = watched(&held, body, Result::is_ok).await?;
     held_to_end(value, lost)
 }
@@ -150,7 +155,8 @@ where
     F: AsyncFnMut(&Guard) -> T,
 {
     let held = BodyLock::default();
-    let body = body(held.guard.get_or_init(|| guard));
+    let Ok(guard) = held.put(guard) else { return Led::Deposed };
+    let body = body(guard);
     match watched(&held, body, |_| false).await {
         Ok((value, lost)) => Led::Ended(lost.map_or(Ok(value), Err)),
         Err(_) => Led::Deposed,
@@ -200,7 +206,7 @@ pub(crate) fn blocking_run<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
 ) -> Result<T, LockError> {
-    let (value, lost) = blocking_watched(guard, body, |_| false);
+    let (value, lost) = blocking_watched(guard, body, |_| false)?;
     lost.map_or(Ok(value), Err)
 }
 
@@ -209,7 +215,7 @@ pub(crate) fn blocking_try_run<T, E: From<LockError>>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> Result<T, E>,
 ) -> Result<T, E> {
-    let (value, lost) = blocking_watched(guard, body, Result::is_ok);
+    let (value, lost) = blocking_watched(guard, body, Result::is_ok)?;
     held_to_end(value, lost)
 }
 
@@ -217,10 +223,41 @@ fn blocking_watched<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
     has_succeeded: fn(&T) -> bool,
-) -> (T, Option<LockError>) {
+) -> Result<(T, Option<LockError>), LockError> {
     let held = BodyLock::default();
-    let guard = held.guard.get_or_init(|| guard);
+    let guard = held.put(guard)?;
     let value = held.within(|| body(guard));
     let released = held.released(held.loss(), has_succeeded(&value));
-    (value, crate::api::blocking::block_on(released))
+    Ok((value, crate::api::blocking::block_on(released)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Guard, LockError, Locks};
+
+    /// A guard that was lost before its caller could go on, and the guard of the next holder.
+    fn lost_and_next(locks: &Locks) -> (Guard, Guard) {
+        let short = locks.mutex("k").ttl(Duration::from_millis(100)).renew(false);
+        let lost = short.blocking_acquire().unwrap();
+        (lost, locks.mutex("k").blocking_acquire().unwrap())
+    }
+
+    #[test]
+    fn n3_a_blocking_body_does_not_begin_after_its_lock_was_lost() {
+        let locks = Locks::in_memory();
+        let (lost, _next) = lost_and_next(&locks);
+        let ended = super::blocking_run(lost, |_| panic!("another holder has the lock"));
+        assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");
+    }
+
+    #[test]
+    fn n3_a_closure_that_makes_its_future_is_not_called_after_the_loss() {
+        let locks = Locks::in_memory();
+        let (lost, _next) = lost_and_next(&locks);
+        let body = |_: &Guard| -> std::future::Ready<()> { panic!("another holder has the lock") };
+        let ended = crate::api::blocking::block_on(super::run(lost, body));
+        assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");
+    }
 }

@@ -198,7 +198,7 @@ impl Scope {
         let request = request?;
         self.check(&request);
         let guard = acquire::blocking(request)?;
-        let guard = self.open().held.put(guard);
+        let guard = self.open().held.put(guard)?;
         nesting::note(guard);
         Ok(guard)
     }
@@ -255,10 +255,13 @@ impl Scope {
             }
         });
         match acquired(asked.await?).await {
-            Ok(guard) => {
-                self.open().held.put(guard);
-                self.enter(CallStage::Running);
-            }
+            Ok(guard) => match self.open().held.put(guard) {
+                Ok(_) => self.enter(CallStage::Running),
+                Err(lost) => {
+                    self.enter(CallStage::Ended);
+                    return Some(lost);
+                }
+            },
             Err(error) if self.open().plan.answers(&error) => {
                 self.state().is_done = !error.is_busy();
                 self.enter(CallStage::Refused);
