@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use redis_locks::{LockError, Locks};
+use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Monitor, Server, holds_for};
 
 use crate::scenery::*;
@@ -25,6 +25,31 @@ async fn k1_durations_that_make_no_sense_are_refused_before_anything_is_sent() {
         assert!(matches!(built, Err(LockError::InvalidConfig { .. })), "{ttl:?}: {built:?}");
     }
     says_nothing(&monitor);
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn k1_the_longest_lease_has_an_end_with_scripts_and_without() {
+    let server = Server::start();
+    let most = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+    for scripting in [Scripting::Auto, Scripting::Never] {
+        let builder = || Locks::builder().url(server.url()).scripting(scripting);
+        let (locks, other) = (builder().open().unwrap(), builder().open().unwrap());
+        for too_long in [most + ms(1), most * 10] {
+            let outcome =
+                locks.mutex(KEY).ttl(too_long).max_hold(too_long).fenced().acquire().await;
+            let seen = (server.pttl(WIRE), other.mutex(KEY).no_wait().acquire().await.err());
+            assert!(
+                matches!(outcome, Err(LockError::InvalidConfig { .. })),
+                "{seen:?}: {outcome:?}"
+            );
+        }
+        let guard = locks.mutex(KEY).ttl(most).max_hold(most).acquire().await.unwrap();
+        assert!(server.pttl(WIRE).is_some_and(|left| left > 0));
+        let busy = other.mutex(KEY).no_wait().acquire().await;
+        assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
+        guard.release().await.unwrap();
+    }
     server.assert_clean();
 }
 

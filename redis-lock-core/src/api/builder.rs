@@ -318,7 +318,7 @@ impl Builder {
 
     fn settings(&self) -> Result<Settings, LockError> {
         let settings = self.clone().unchecked();
-        check_ttl("ttl", settings.ttl, "use never_expires() for a lock without a lease")?;
+        check_ttl("ttl", settings.ttl)?;
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(ConfigError::CommandTimeoutTooShort.into());
         }

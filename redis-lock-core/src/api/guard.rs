@@ -195,13 +195,12 @@ impl Guard {
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is not ours any more;
     /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
-    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms, or too long for the
-    /// server's clock.
+    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms, or above 100 years.
     ///
     /// # Cancel safety
     /// The lease may have been extended or not; the lock stays held.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
-        check_ttl("ttl", ttl, "shorten it")?;
+        check_ttl("ttl", ttl)?;
         if let Some(rejoin) = self.locks.settings().rejoin {
             check_rejoin(ttl, Some(self.hold.demand.terms.margin), rejoin)?;
         }

@@ -58,7 +58,7 @@ impl Request {
 
     /// How long the lock outlives a holder that died. While the guard lives, the engine renews it.
     ///
-    /// From 100 ms upwards; a fraction of a millisecond counts as a whole one.
+    /// From 100 ms to 100 years; a fraction of a millisecond counts as a whole one.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self

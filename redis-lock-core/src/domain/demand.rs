@@ -131,7 +131,7 @@ impl Options {
     /// Checks the values and their combination.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
-            check_ttl("ttl", ttl, "use never_expires() for a lock without a lease")?;
+            check_ttl("ttl", ttl)?;
         } else if !kind.is_pooled() {
             return Err(ConfigError::TtlRequired.into());
         }
@@ -160,7 +160,7 @@ impl Options {
             }
         }
         if let Some(grace) = self.repair_orphan {
-            check_ttl("repair_orphan", grace, "shorten it")?;
+            check_ttl("repair_orphan", grace)?;
         }
         if let Some(linger) = self.linger.filter(|linger| !linger.is_zero()) {
             check_millis("linger", linger, "shorten it")?;
@@ -284,16 +284,12 @@ fn command_limit(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
 }
 
-/// Checks the lease that an option asks for; `advice` is for one that is too long.
-pub(crate) fn check_ttl(
-    option: &'static str,
-    ttl: Duration,
-    advice: &'static str,
-) -> Result<(), LockError> {
+/// Checks the lease that an option asks for.
+pub(crate) fn check_ttl(option: &'static str, ttl: Duration) -> Result<(), LockError> {
     if ttl < MIN_TTL {
         return Err(ConfigError::TtlTooShort { option, ttl, least: MIN_TTL }.into());
     }
-    check_millis(option, ttl, advice)
+    check_kept(option, ttl)
 }
 
 /// Checks the time for which a key outlasts its lease.
@@ -304,9 +300,10 @@ pub(crate) fn check_margin(margin: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Checks for how long a key is kept after its holder.
+/// Checks for how long a key is kept on the server.
 fn check_kept(option: &'static str, given: Duration) -> Result<(), LockError> {
-    // Moments and the server's times have an end, and one that is near it would lose its meaning.
+    // Moments and the server's times have an end. A time that is near it would lose its meaning: a key would
+    // get no ttl, and a tombstone one that the server refuses.
     const MOST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
     if given > MOST {
         let advice = "100 years are the most";
