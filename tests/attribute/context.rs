@@ -376,3 +376,32 @@ async fn e36_hand_written_futures() -> R<()> {
     assert!(!is_locked("e36:1"));
     Ok(())
 }
+
+/// Functions whose paths have a sign that ends the name of a token, and are longer than a label may be.
+mod r#async {
+    pub(super) mod this_module_has_a_name_that_tells_all_about_its_functions {
+        pub(crate) mod and_this_one_as_well_though_it_stands_in_another_module {
+            use redis_locks::{Token, redis_lock};
+
+            use crate::scenery::R;
+
+            #[redis_lock(key = "long", ttl = "never", wait = "none", guard = lock)]
+            pub(crate) fn and_so_has_this_function_that_says_what_is_done() -> R<Token> {
+                Ok(lock.token().clone())
+            }
+        }
+    }
+}
+
+#[test]
+fn the_path_of_a_function_fits_into_a_token() {
+    use r#async::this_module_has_a_name_that_tells_all_about_its_functions as outer;
+    use outer::and_this_one_as_well_though_it_stands_in_another_module as inner;
+    locks();
+    let token = inner::and_so_has_this_function_that_says_what_is_done().unwrap();
+    let text = token.to_string();
+    assert_eq!(text.parse(), Ok(token), "{text}");
+    assert!(text.ends_with("::and_so_has_this_function_that_says_what_is_done"), "{text}");
+    let (_, path) = text.split_once("%20").unwrap();
+    assert!(path.len() <= 128, "{path}");
+}

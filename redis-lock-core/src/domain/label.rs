@@ -1,5 +1,6 @@
 //! The label by which people recognise a holder, and text that others wrote, as it may be shown.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -69,6 +70,17 @@ pub(crate) fn printable(label: &str) -> String {
         plain.pop();
     }
     plain
+}
+
+/// The path of a function as it stands in a token: the end of it where it is too long. Mostly nothing has to
+/// be changed, and this is done for each call.
+pub(crate) fn of_path(path: &'static str) -> Cow<'static, str> {
+    if path.len() <= MAX_LABEL && !path.contains('#') {
+        return path.into();
+    }
+    let start = path.len().saturating_sub(MAX_LABEL);
+    let start = (start..path.len()).find(|at| path.is_char_boundary(*at)).unwrap_or_default();
+    printable(path.get(start..).unwrap_or_default()).into()
 }
 
 /// The label that [`printable`] was given, as people see it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::kind::{Kind, Title};
+use crate::domain::label::of_path;
 use crate::{LockError, Request};
 
 /// An option of an annotated function that is known when it is compiled, under the name of what it
@@ -119,7 +120,7 @@ impl Plan {
     }
 
     pub(super) fn apply(&self, mut request: Request) -> Request {
-        request.options.label = Some(self.label.into());
+        request.options.label = Some(of_path(self.label));
         request.options.title = Title { lock: self.lock, function: self.label };
         self.known.iter().fold(request, |request, known| known.apply(request))
     }
