@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::sync::{Arc, OnceLock};
 
+use once_cell::race::OnceBox;
+
 /// Names everything that belongs to one lock. All of it hashes to the slot of the main key.
 ///
 /// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
@@ -169,14 +171,19 @@ fn slot_tag(key: &str) -> Tag<'_> {
 
 /// The smallest number that hashes to a slot.
 pub(crate) fn tag_of(slot: u16) -> String {
-    let mut number = 0_u32;
-    loop {
-        let tag = number.to_string();
-        if crc16(tag.as_bytes()) % SLOTS == slot % SLOTS {
-            return tag;
+    // To look for it each time takes up to 40 ms, during which nothing else is sent to the server.
+    static TAGS: OnceBox<BTreeMap<u16, u32>> = OnceBox::new();
+    let tags = TAGS.get_or_init(|| {
+        let mut tags = BTreeMap::new();
+        let mut numbers = 0_u32..;
+        while tags.len() < usize::from(SLOTS)
+            && let Some(number) = numbers.next()
+        {
+            tags.entry(crc16(number.to_string().as_bytes()) % SLOTS).or_insert(number);
         }
-        number = number.wrapping_add(1);
-    }
+        Box::new(tags)
+    });
+    tags.get(&(slot % SLOTS)).map_or_else(String::new, u32::to_string)
 }
 
 /// The part of the key that the server hashes: between the first `{` and the next `}`, when not empty.
@@ -241,6 +248,26 @@ mod tests {
         {
             share_their_slot(key);
         }
+    }
+
+    #[test]
+    fn a_tag_is_the_smallest_number_of_its_slot() {
+        for tag in [0_u32, 1, 2, 109_757] {
+            let wanted = slot(&tag.to_string());
+            assert_eq!((0..=tag).find(|it| slot(&it.to_string()) == wanted), Some(tag));
+            assert_eq!(tag_of(wanted), tag.to_string());
+        }
+        assert!((0..SLOTS).all(|each| slot(&tag_of(each)) == each));
+    }
+
+    #[test]
+    fn the_names_of_keys_with_odd_braces_are_found_as_fast_as_others() {
+        let begin = std::time::Instant::now();
+        for number in 0..2_000 {
+            let names = Names::new("lock", format!("lock:a}}{number}"));
+            assert_eq!(slot(&names.tombstone("t")), slot(names.main()));
+        }
+        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
     }
 
     #[test]

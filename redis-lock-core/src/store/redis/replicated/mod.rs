@@ -329,25 +329,19 @@ const MARKER: &str = "r";
 pub(in crate::store::redis) struct Markers {
     way: Way,
     terms: Terms,
-    /// Tags of slots that were computed before, which takes some time.
-    tags: BTreeMap<u16, String>,
 }
 
 impl Markers {
     pub(in crate::store::redis) fn new(way: Way, terms: Terms) -> Self {
-        Self { way, terms, tags: BTreeMap::new() }
+        Self { way, terms }
     }
 
-    pub(super) fn keys(&mut self) -> VecDeque<String> {
+    pub(super) fn keys(&self) -> VecDeque<String> {
         let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
-        let Self { terms, tags, .. } = self;
+        let namespace = &self.terms.namespace;
         if slots.is_empty() {
-            return [beside_locks(&terms.namespace, "", MARKER)].into();
+            return [beside_locks(namespace, "", MARKER)].into();
         }
-        let key = |slot| {
-            let tag = tags.entry(slot).or_insert_with(|| tag_of(slot));
-            beside_locks(&terms.namespace, tag, MARKER)
-        };
-        slots.into_iter().map(key).collect()
+        slots.into_iter().map(|slot| beside_locks(namespace, &tag_of(slot), MARKER)).collect()
     }
 }
