@@ -126,6 +126,25 @@ fn a_node_that_never_knew_the_writer_gets_the_reader_that_it_became() {
 }
 
 #[test]
+fn a_node_that_missed_a_downgrade_lets_readers_in_when_it_is_back() {
+    let nodes = Nodes::start(3);
+    let (locks, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
+    let write = take(locks.write("w").ttl(ms(900)));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:w") == 3);
+    nodes.proxies[2].refuse();
+    nodes.proxies[2].kill_all();
+    let read = write.blocking_downgrade().unwrap();
+    let holders = || nodes.servers[2].run::<Vec<String>>("ZRANGE lock:w 0 -1");
+    assert!(holders()[0].starts_with("w:"), "it has not heard of it: {:?}", holders());
+    nodes.proxies[2].pass();
+    eventually(ms(5_000), "it has", || holders().iter().any(|it| it.starts_with("r:")));
+    // So it counts for the next reader, although another node is gone by now.
+    nodes.servers[0].kill9();
+    take(other.read("w")).blocking_release().unwrap();
+    read.blocking_release().unwrap();
+}
+
+#[test]
 fn l17_a_lock_that_a_majority_has_lost_is_lost_and_is_not_brought_back() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();
