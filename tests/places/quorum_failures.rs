@@ -145,6 +145,21 @@ fn a_node_that_missed_a_downgrade_lets_readers_in_when_it_is_back() {
 }
 
 #[test]
+fn a_reader_that_was_a_writer_is_adopted_though_a_node_missed_that() {
+    let nodes = Nodes::start(3);
+    let urls = nodes.servers.iter().map(Server::url);
+    let other = Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000)).open().unwrap();
+    let write = take(nodes.locks().open().unwrap().write("w"));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:w") == 3);
+    nodes.proxies[2].refuse();
+    nodes.proxies[2].kill_all();
+    let token = write.blocking_downgrade().unwrap().detach();
+    let adopted = other.read("w").blocking_adopt(token).unwrap();
+    take(other.read("w")).blocking_release().unwrap();
+    adopted.blocking_release().unwrap();
+}
+
+#[test]
 fn l17_a_lock_that_a_majority_has_lost_is_lost_and_is_not_brought_back() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();

@@ -197,7 +197,10 @@ pub(super) fn merged(views: &[&ServerView], nodes: usize, needed: usize) -> Answ
     let may_hold = |token: &str| having(token) + silent >= needed;
     let held =
         |view: &ServerView| view.holders.iter().filter(|it| may_hold(it.token.wire())).count();
-    let Some(most) = views.iter().max_by_key(|view| (held(view), view.waiters.len())) else {
+    // One that missed a downgrade shows a writer where the others show a reader.
+    let alike = |kind| views.iter().filter(|view| view.kind == kind).count();
+    let known = |view: &&&ServerView| (held(view), alike(view.kind), view.waiters.len());
+    let Some(most) = views.iter().max_by_key(known) else {
         return Answer::Done;
     };
     let mut view = (*most).clone();
