@@ -19,6 +19,7 @@
 //! | drop a future at every await | [`cancel_at`] |
 //! | a process of its own for a test | [`in_own_process`] |
 //! | wait for something, not for long | [`eventually`] |
+//! | a bound that a busy machine does not keep | [`Turns`] |
 //! | know whether, and by which thread, a task was woken | [`WakeLog`] |
 //! | say that a test could not run here | [`skip!`](crate::skip!) |
 
@@ -54,6 +55,7 @@ mod signal;
 mod skip;
 mod target;
 mod tls;
+mod turns;
 mod wake_log;
 mod watchdog;
 mod wheel;
@@ -80,4 +82,5 @@ pub use signal::{continue_process, is_stopped, kill_process, signal, stop_proces
 pub use skip::report_skipped;
 pub use target::target_dir;
 pub use tls::Certificates;
+pub use turns::Turns;
 pub use wake_log::WakeLog;

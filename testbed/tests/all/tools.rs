@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testbed::{
-    Child, ChildIo, ClockShim, Program, WakeLog, cancel_at, cancel_in_flight, eventually,
+    Child, ChildIo, ClockShim, Program, Turns, WakeLog, cancel_at, cancel_in_flight, eventually,
     holds_for, is_stopped,
 };
 
@@ -44,6 +44,25 @@ fn what_has_to_hold_is_watched() {
         day -= 1;
         day > 0
     });
+}
+
+#[test]
+fn turns_end_with_one_that_was_in_time() {
+    let (mut turns, mut taken) = (Turns::of("pigs fly in time"), 0);
+    while turns.go_on() {
+        taken += 1;
+        turns.must_be_below(Duration::from_millis(2), Duration::from_millis(1));
+    }
+    assert_eq!(taken, 1);
+}
+
+#[test]
+#[should_panic(expected = "late, not so: pigs fly in time; it took 2ms")]
+fn turns_that_are_never_in_time_come_to_an_end() {
+    let mut turns = Turns::of("pigs fly in time");
+    while turns.go_on() {
+        turns.must_be_below(Duration::from_millis(2), Duration::from_millis(2));
+    }
 }
 
 #[test]
