@@ -8,6 +8,14 @@ fn allocations(what: impl FnOnce()) -> u64 {
     measure(what).count_total
 }
 
+/// How many a call usually makes. On a busy machine some make fewer, because another thread has done a part of
+/// their work before, and some make more.
+fn usually(call: &dyn Fn()) -> u64 {
+    let mut counts: Vec<_> = (0..101).map(|_| allocations(call)).collect();
+    counts.sort_unstable();
+    counts[50]
+}
+
 #[test]
 fn a_constant_key_allocates_nothing() {
     assert_eq!(allocations(|| drop(LockKey::from_static("global"))), 0);
@@ -50,14 +58,13 @@ fn the_attribute_allocates_what_the_direct_call_does_and_the_key() {
     direct();
     annotated();
     with_key();
-    let least = |call: &dyn Fn()| (0..20).map(|_| allocations(call)).min();
-    let (direct, annotated, with_key) = (least(&direct), least(&annotated), least(&with_key));
-    println!("direct {direct:?}, constant key {annotated:?}, rendered key {with_key:?}");
+    let (direct, annotated, with_key) = (usually(&direct), usually(&annotated), usually(&with_key));
+    println!("direct {direct}, constant key {annotated}, rendered key {with_key}");
     // An annotated function puts its own name into the holder's label, which takes a string, and has
     // a scope.
-    assert!(annotated <= direct.map(|n| n + 2), "{annotated:?} {direct:?}");
+    assert!(annotated <= direct + 2, "{annotated} {direct}");
     // The text of the key, and the key.
-    assert!(with_key <= annotated.map(|n| n + 2), "{with_key:?} {annotated:?}");
+    assert!(with_key <= annotated + 2, "{with_key} {annotated}");
 }
 
 #[test]
@@ -71,7 +78,6 @@ fn a_name_for_the_numbers_allocates_nothing() {
         let key = LockKey::from_static("constant");
         locks.mutex(key).named("a name").blocking_run(|_| ()).unwrap();
     };
-    let least = |call: &dyn Fn()| (0..20).map(|_| allocations(call)).min();
-    let (unnamed, named) = (least(&unnamed), least(&named));
-    assert!(named <= unnamed, "{named:?} {unnamed:?}");
+    let (unnamed, named) = (usually(&unnamed), usually(&named));
+    assert!(named <= unnamed, "{named} {unnamed}");
 }
