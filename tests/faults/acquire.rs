@@ -25,11 +25,7 @@ async fn a1_dropped_before_send_leaves_nothing() {
     eventually(SOON, "the key is gone", || !server.exists(WIRE));
     assert_free(&server);
     // Without scripts commands of one key follow each other, each after the answer to the last.
-    eventually(PATIENCE, "no command names it for 100 ms", || {
-        monitor.clear();
-        std::thread::sleep(ms(100));
-        monitor.count(WIRE) == 0
-    });
+    until_quiet(&monitor, ms(100));
     let guard = job(&locks).try_acquire().await.unwrap().expect("no local waiter is in the way");
     guard.release().await.unwrap();
     server.assert_clean();

@@ -33,11 +33,7 @@ async fn run_dropped_at_any_await_leaves_nothing() {
         }
     }
     // A release that was sent twice may still be on its slow way.
-    eventually(PATIENCE, "no command names it for 300 ms", || {
-        monitor.clear();
-        std::thread::sleep(ms(300));
-        monitor.count(WIRE) == 0
-    });
+    until_quiet(&monitor, ms(300));
     server.assert_clean();
 }
 

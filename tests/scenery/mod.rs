@@ -221,6 +221,20 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until no command has named [`KEY`] for this long. What was given up is undone by several commands, and
+/// where several were given up, the key is gone for moments before the last of these.
+#[track_caller]
+pub fn until_quiet(monitor: &testbed::Monitor, duration: Duration) {
+    let (mut seen, mut since) = (0, std::time::Instant::now());
+    testbed::eventually(PATIENCE, "no command names it any more", || {
+        let count = monitor.count(WIRE);
+        if count != seen {
+            (seen, since) = (count, std::time::Instant::now());
+        }
+        since.elapsed() >= duration
+    });
+}
+
 /// Watches, without blocking the thread, that something stays so for this long.
 pub async fn stays(duration: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = std::time::Instant::now();

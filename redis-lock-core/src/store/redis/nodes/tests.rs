@@ -118,9 +118,12 @@ fn slots_that_nobody_has_are_nobodys_and_a_frozen_node_delays_nobody() {
     let map = until(&directory, "uncovered", |map| owner(map, 7).is_none());
     assert!(owner(&map, 8).is_some());
     cluster.nodes()[0].server().freeze();
-    let start = Instant::now();
-    run(directory.look(Vec::new())).unwrap();
-    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    // Whatever waits for the frozen node does so for its time limit of a second, each time.
+    testbed::must_be_prompt(Duration::from_millis(900), "the others answer for it", || {
+        let start = Instant::now();
+        run(directory.look(Vec::new())).unwrap();
+        start.elapsed()
+    });
     cluster.nodes()[0].server().thaw();
 }
 
@@ -169,8 +172,11 @@ fn a_seed_under_another_address_than_its_node_is_not_asked_again_and_again() {
             assert_eq!(directory.look(Vec::new()).await.unwrap().primaries.len(), 3);
         }
     });
-    let connections: Vec<_> = seeds.iter().map(Proxy::count).collect();
-    assert_eq!(connections, [1, 1, 1], "its nodes can be asked where they say");
+    let counts = || seeds.iter().map(Proxy::count).collect::<Vec<_>>();
+    // A proxy counts a connection when it has accepted it, which may be after the last look.
+    testbed::eventually(LONG, "each seed was asked", || counts().iter().all(|count| *count > 0));
+    let is_once = || counts() == [1, 1, 1];
+    testbed::holds_for(Duration::from_millis(300), "its nodes are asked where they say", is_once);
 }
 
 #[test]
