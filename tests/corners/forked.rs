@@ -21,7 +21,7 @@ const TTL: std::time::Duration = ms(1200);
 const COPIES: usize = 25;
 
 /// How long a call in a copy may take: none of them has anything to wait for.
-const AT_ONCE: std::time::Duration = ms(500);
+const AT_ONCE: std::time::Duration = ms(1_000);
 
 pub(crate) fn by_engine(io: &mut ChildIo) {
     play(io, &open(&std::env::var("REDIS_URL").unwrap()), 2);

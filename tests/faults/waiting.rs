@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks};
-use testbed::{Child, ChildIo, Proxy, Server, cancel_at, eventually};
+use testbed::{Child, ChildIo, Proxy, Server, Turns, cancel_at, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -109,44 +109,55 @@ pub(crate) fn hold(io: &mut ChildIo) {
 async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
-    let mut late = Vec::new();
-    for _ in 0..3 {
-        let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
-        child.expect("holding");
-        let waiting = start_waiting(&server, &locks).await;
-        child.kill9();
-        let left = server.pttl(WIRE).expect("the lock outlives its holder");
-        let end = Instant::now() + Duration::from_millis(left.try_into().unwrap());
-        let guard = waiting.await.unwrap().unwrap();
-        late.push(end.elapsed());
-        guard.release().await.unwrap();
+    let mut turns = Turns::of("the waiter has it when the lease ends");
+    while turns.go_on() {
+        let mut late = Vec::new();
+        for _ in 0..3 {
+            let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
+            child.expect("holding");
+            let waiting = start_waiting(&server, &locks).await;
+            child.kill9();
+            let left = server.pttl(WIRE).expect("the lock outlives its holder");
+            let end = Instant::now() + Duration::from_millis(left.try_into().unwrap());
+            let guard = waiting.await.unwrap().unwrap();
+            late.push(end.elapsed());
+            guard.release().await.unwrap();
+        }
+        // A busy machine may delay one of them. Looks that don't know of the end come at any time of up
+        // to a second after it.
+        late.sort_unstable();
+        turns.must_be_below(ms(200), late[1]);
     }
-    // A busy machine may delay one of them. Looks that don't know of the end come at any time of up
-    // to a second after it.
-    late.sort_unstable();
-    assert!(late[1] < ms(200), "{late:?} after the end");
     server.assert_clean();
 }
 
 async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
     let server = Server::start();
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
-    // At each end of the lease that the waiter knows of, it has been renewed.
-    let guard = holder.mutex(KEY).ttl(ms(300)).acquire().await.unwrap();
-    let waiting = start_waiting(&server, &locks).await;
-    let token = guard.token().to_string();
-    let monitor = server.monitor();
-    sleep(COUNTED).await;
-    // Only what clients send, not what scripts do; and not the holder's renewals. A transaction that
-    // tries begins by watching the queue.
-    let is_try = |line: &&String| match is_without_scripts() {
-        true => line.contains("\"WATCH\"") && line.contains(":~q"),
-        false => line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token),
-    };
-    let tries = monitor.lines().iter().filter(is_try).count();
-    assert!(tries <= 20, "{tries} tries in {COUNTED:?}");
-    let took = hand_over(guard, waiting).await;
-    assert!(took < ms(1000), "{took:?}");
+    let mut turns = Turns::of("it has the lock as soon as that is released");
+    while turns.go_on() {
+        // At each end of the lease that the waiter knows of, it has been renewed.
+        let guard = holder.mutex(KEY).ttl(ms(300)).acquire().await.unwrap();
+        let waiting = start_waiting(&server, &locks).await;
+        let token = guard.token().to_string();
+        let monitor = server.monitor();
+        sleep(COUNTED).await;
+        // Only what clients send, not what scripts do; and not the holder's renewals. A transaction that
+        // tries begins by watching the queue.
+        let is_try = |line: &&String| match is_without_scripts() {
+            true => line.contains("\"WATCH\"") && line.contains(":~q"),
+            false => line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token),
+        };
+        let tries = monitor.lines().iter().filter(is_try).count();
+        if !guard.is_held() {
+            // The waiter has the lock: on a busy machine a renewal may come too late for a lease this short.
+            waiting.await.unwrap().unwrap().release().await.unwrap();
+            turns.end(Err("it was not renewed in time".into()));
+            continue;
+        }
+        assert!(tries <= 20, "{tries} tries in {COUNTED:?}");
+        turns.must_be_below(ms(1000), hand_over(guard, waiting).await);
+    }
     server.assert_clean();
 }
 

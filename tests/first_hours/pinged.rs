@@ -1,9 +1,9 @@
 //! `ping` and `server_info`, for probes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis_locks::{BackendErrorKind, LockError, Locks};
-use testbed::{Proxy, Server, free_port};
+use testbed::{Proxy, Server, Turns, free_port};
 
 use crate::arena::{Arena, ms};
 
@@ -42,11 +42,15 @@ async fn servers_that_can_not_be_used_are_errors_in_time() {
     proxy.kill_all();
     locks.ping().await.unwrap();
     proxy.hole();
-    let begun = Instant::now();
-    let kind_of_hole = kind(&locks).await;
-    assert!(begun.elapsed() < limit + Duration::from_millis(300), "{:?}", begun.elapsed());
-    let expected = [BackendErrorKind::TimedOut, BackendErrorKind::Unreachable];
-    assert!(expected.contains(&kind_of_hole), "{kind_of_hole:?}");
+    let mut turns = Turns::of("a server that swallows everything is an error at the time limit");
+    while turns.go_on() {
+        let begun = Instant::now();
+        let kind_of_hole = kind(&locks).await;
+        let took = begun.elapsed();
+        let expected = [BackendErrorKind::TimedOut, BackendErrorKind::Unreachable];
+        assert!(expected.contains(&kind_of_hole), "{kind_of_hole:?}");
+        turns.must_be_below(limit + ms(300), took);
+    }
 }
 
 #[tokio::test]

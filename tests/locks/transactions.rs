@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, Scripting};
-use testbed::{Proxy, Server, eventually};
+use testbed::{Proxy, Server, Turns, eventually};
 use tokio::task::JoinSet;
 
 use crate::scenery::*;
@@ -203,38 +203,42 @@ async fn the_silence_of_the_common_connection_is_not_hidden_by_transactions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_died_in_silence_cost_one_time_limit_together() {
     const LOCKS: usize = 16;
-    let server = Server::start();
-    let proxy = Proxy::to(server.port());
-    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
-    let locks = builder.command_timeout(COMMAND).ttl(LONG).connect().await.unwrap();
-    let held = job(&never(&server).await).acquire().await.unwrap();
-    let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
-    let mut own = JoinSet::new();
-    for number in 0..LOCKS {
-        let request = locks.mutex(format!("own {number}")).acquire();
-        own.spawn(async move {
-            let guard = request.await.unwrap();
-            for _ in 0..10 {
-                guard.verify().await.unwrap();
-            }
-            guard
-        });
+    let mut turns = Turns::of("the dead connections cost one time limit together");
+    while turns.go_on() {
+        let server = Server::start();
+        let proxy = Proxy::to(server.port());
+        let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+        let locks = builder.command_timeout(COMMAND).ttl(LONG).connect().await.unwrap();
+        let held = job(&never(&server).await).acquire().await.unwrap();
+        let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
+        let mut own = JoinSet::new();
+        for number in 0..LOCKS {
+            let request = locks.mutex(format!("own {number}")).acquire();
+            own.spawn(async move {
+                let guard = request.await.unwrap();
+                for _ in 0..10 {
+                    // On a busy machine it may take longer than its time limit.
+                    let _ = guard.verify().await;
+                }
+                guard
+            });
+        }
+        let own = own.join_all().await;
+        let pooled = || proxy.only(|it| !it.subscriber && it.number != link);
+        assert!(pooled().count() >= 3, "{:?}", proxy.connections());
+        pooled().hole();
+        let start = Instant::now();
+        let waits = tokio::spawn(job(&locks).acquire());
+        until("it has queued", || places(&server) == 1).await;
+        let took = start.elapsed();
+        held.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+        for guard in own {
+            guard.release().await.unwrap();
+        }
+        server.assert_clean();
+        turns.must_be_below(2 * COMMAND, took);
     }
-    let own = own.join_all().await;
-    let pooled = || proxy.only(|it| !it.subscriber && it.number != link);
-    assert!(pooled().count() >= 3, "{:?}", proxy.connections());
-    pooled().hole();
-    let start = Instant::now();
-    let waits = tokio::spawn(job(&locks).acquire());
-    until("it has queued", || places(&server) == 1).await;
-    let took = start.elapsed();
-    assert!(took < 2 * COMMAND, "{took:?}");
-    held.release().await.unwrap();
-    waits.await.unwrap().unwrap().release().await.unwrap();
-    for guard in own {
-        guard.release().await.unwrap();
-    }
-    server.assert_clean();
 }
 
 /// Hands a lock over to a waiter, again and again, until the server was asked whether the waiter lives,

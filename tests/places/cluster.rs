@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
-use testbed::{Cluster, FailOver, ServerBinary, eventually, holds_for, must_be_prompt};
+use testbed::{Cluster, FailOver, ServerBinary, Turns, eventually, holds_for, must_be_prompt};
 
 use crate::arena::{NOTIFIED, PATIENCE, Waiting, ms, take};
 use crate::{give_back_unless_expired, is_held};
@@ -311,21 +311,23 @@ fn g4_g14_a_node_that_swallows_everything_delays_only_its_own_locks() {
     }
     let sick = cluster.owner_of(&wire(&keys[0]));
     sick.proxy().hole();
-    let start = Instant::now();
     let stuck = std::thread::spawn({
         let (locks, key) = (locks.clone(), keys[0].clone());
         move || locks.mutex(key).blocking_acquire().map(release).is_ok()
     });
-    let mut slowest = Duration::ZERO;
-    while start.elapsed() < ms(2_000) {
-        for key in &keys[1..] {
-            let start = Instant::now();
-            release(take(locks.mutex(key)));
-            slowest = slowest.max(start.elapsed());
-        }
-    }
     // Whatever waits for the sick node does so for its time limit of a second.
-    assert!(slowest < ms(900), "the others are not delayed: {slowest:?}");
+    let mut turns = Turns::of("the others are not delayed");
+    while turns.go_on() {
+        let (start, mut slowest) = (Instant::now(), Duration::ZERO);
+        while start.elapsed() < ms(2_000) {
+            for key in &keys[1..] {
+                let start = Instant::now();
+                release(take(locks.mutex(key)));
+                slowest = slowest.max(start.elapsed());
+            }
+        }
+        turns.must_be_below(ms(900), slowest);
+    }
     sick.proxy().pass();
     assert!(stuck.join().unwrap(), "it goes on when the node does");
     cluster.assert_clean();

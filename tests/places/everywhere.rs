@@ -82,16 +82,16 @@ fn fences_rise(arena: &Arena) {
 }
 
 fn leases_are_kept_and_end(arena: &Arena) {
-    let short = |make: &Make| make(&arena.one).ttl(ms(600));
-    let kept: Vec<_> = EXCLUSIVE.iter().map(|make| take(short(make))).collect();
+    let short = |make: &Make, ttl| make(&arena.one).ttl(ms(ttl));
+    let kept: Vec<_> = EXCLUSIVE.iter().map(|make| take(short(make, 1_000))).collect();
     // More than two leases.
     let what = format!("{}: they are renewed", arena.name);
-    holds_for(ms(1_300), &what, || kept.iter().all(is_held));
+    holds_for(ms(2_100), &what, || kept.iter().all(is_held));
     for (make, guard) in EXCLUSIVE.iter().zip(kept) {
         assert!(refused(make(&arena.other).no_wait()).is_busy(), "{}", arena.name);
         guard.blocking_release().unwrap();
     }
-    EXCLUSIVE.iter().for_each(|make| crash(take(short(make).renew(false))));
+    EXCLUSIVE.iter().for_each(|make| crash(take(short(make, 600).renew(false))));
     let start = Instant::now();
     for make in EXCLUSIVE {
         take(make(&arena.other).wait(PATIENCE)).blocking_release().unwrap();

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use redis_locks::{Builder, Guard, LockError, Locks};
-use testbed::{Cluster, Island, Node, Proxy, Sentinel, eventually};
+use testbed::{Cluster, Island, Node, Proxy, Sentinel, Turns, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
 use crate::cluster::{keys, wire};
@@ -137,9 +137,12 @@ fn f8_who_alone_hears_nothing_from_the_primary_loses_in_time_and_others_get_its_
     assert!(served < TTL * 3 + ms(2_000), "a lease that was renewed in vain ends: {served:?}");
     assert!(fence(&guard) > fence(&held), "{:?} after {:?}", guard.fence(), held.fence());
     assert!(scene.group.servers()[0].is_primary(), "nothing is wrong for the sentinels");
-    let start = Instant::now();
-    take(other.mutex("elsewhere")).blocking_release().unwrap();
-    assert!(start.elapsed() < ms(900), "nor for others: {:?}", start.elapsed());
+    let mut turns = Turns::of("nothing is wrong for others");
+    while turns.go_on() {
+        let start = Instant::now();
+        take(other.mutex("elsewhere")).blocking_release().unwrap();
+        turns.must_be_below(ms(900), start.elapsed());
+    }
     assert!(held.blocking_release().is_err());
     scene.island.heal();
     guard.blocking_release().unwrap();

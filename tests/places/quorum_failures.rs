@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, Vote};
-use testbed::{ClockShim, Server, eventually, holds_for};
+use testbed::{ClockShim, Server, Turns, eventually, holds_for};
 
 use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
@@ -178,11 +178,12 @@ fn l18_a_repair_that_arrives_after_the_release_leaves_nothing() {
     for breaks in [false, true] {
         let nodes = Nodes::start(3);
         let locks = nodes.locks().open().unwrap();
-        let guard = take(locks.mutex("k").ttl(ms(600)));
+        let guard = take(locks.mutex("k").ttl(ms(1_200)));
         eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
         nodes.servers[0].run::<()>("FLUSHALL");
-        nodes.proxies[0].delay_up(ms(400));
-        thread::sleep(ms(350));
+        // A renewal after a third of the lease brings it back, and is on its way for this long.
+        nodes.proxies[0].delay_up(ms(800));
+        thread::sleep(ms(700));
         if breaks {
             nodes.proxies[0].hole_down();
             guard.blocking_release().unwrap();
@@ -200,20 +201,19 @@ fn l16_newcomers_that_split_the_votes_do_not_keep_each_other_from_it() {
     let nodes = Nodes::start(3);
     let managers: Vec<_> = (0..3).map(|_| nodes.locks().open().unwrap()).collect();
     managers.iter().for_each(|locks| take(locks.mutex("warm")).blocking_release().unwrap());
-    let (mut rounds, mut longest) = (0, Duration::ZERO);
     for number in 0..150 {
         let key = format!("k{number}");
-        let start = Instant::now();
-        thread::scope(|scope| {
-            for locks in &managers {
-                scope.spawn(|| take(locks.mutex(key.as_str())).blocking_release().unwrap());
-            }
-        });
-        rounds += 1;
-        longest = longest.max(start.elapsed());
+        let mut turns = Turns::of("three have it one after the other");
+        while turns.go_on() {
+            let start = Instant::now();
+            thread::scope(|scope| {
+                for locks in &managers {
+                    scope.spawn(|| take(locks.mutex(key.as_str())).blocking_release().unwrap());
+                }
+            });
+            turns.must_be_below(ms(2_500), start.elapsed());
+        }
     }
-    assert_eq!(rounds, 150);
-    assert!(longest < ms(2_500), "three had it one after the other in {longest:?}");
     nodes.assert_clean();
 }
 
@@ -267,26 +267,42 @@ fn who_waits_is_told_of_the_release() {
     let nodes = Nodes::start(3);
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
     take(other.mutex("k")).blocking_release().unwrap();
-    let mut slow = 0;
-    for _ in 0..10 {
-        let guard = take(one.mutex("k"));
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| take(other.mutex("k")));
-            thread::sleep(ms(100));
-            guard.blocking_release().unwrap();
-            let released = Instant::now();
-            waiting.join().unwrap().blocking_release().unwrap();
-            slow += u32::from(released.elapsed() > ms(150));
-        });
+    let mut turns = Turns::of("of ten who wait eight are told at least");
+    while turns.go_on() {
+        let mut slow = 0;
+        for _ in 0..10 {
+            let guard = take(one.mutex("k"));
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| take(other.mutex("k")));
+                eventually(PATIENCE, "it has queued everywhere", || nodes.having(QUEUE) == 3);
+                guard.blocking_release().unwrap();
+                let released = Instant::now();
+                waiting.join().unwrap().blocking_release().unwrap();
+                slow += u32::from(released.elapsed() > ms(150));
+            });
+        }
+        turns.end((slow <= 2).then_some(()).ok_or_else(|| format!("{slow} were not told")));
     }
-    assert!(slow <= 2, "{slow} of 10 were not told");
     nodes.assert_clean();
+}
+
+/// The queue of those who wait for `k`, at each node.
+const QUEUE: &str = "lock:{lock:k}:~q";
+
+/// Of ten who wait each has the lock in a second.
+fn each_has_it_within_a_second(nodes: &Nodes) {
+    let mut turns = Turns::of("the next holder has it within a second");
+    while turns.go_on() {
+        let longest = longest_hand_over(nodes);
+        println!("the longest of ten took {longest:?}");
+        turns.must_be_below(ms(1_000), longest);
+    }
 }
 
 /// The longest time from a release to the next holder, of ten.
 fn longest_hand_over(nodes: &Nodes) -> Duration {
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
-    let is_queued = || nodes.servers[1].exists("lock:{lock:k}:~q");
+    let is_queued = || nodes.servers[1].exists(QUEUE);
     let hand_over = |_| {
         let guard = take(one.mutex("k"));
         thread::scope(|scope| {
@@ -306,9 +322,7 @@ fn longest_hand_over(nodes: &Nodes) -> Duration {
 fn the_next_holder_has_it_within_a_second_although_a_node_is_down() {
     let nodes = Nodes::start(3);
     nodes.servers[0].kill9();
-    let longest = longest_hand_over(&nodes);
-    println!("the longest of ten took {longest:?}");
-    assert!(longest < ms(1_000), "{longest:?}");
+    each_has_it_within_a_second(&nodes);
 }
 
 #[test]
@@ -316,9 +330,7 @@ fn the_next_holder_has_it_within_a_second_although_a_node_is_slow() {
     let nodes = Nodes::start(3);
     nodes.proxies[0].delay_up(ms(300));
     nodes.proxies[0].delay_down(ms(300));
-    let longest = longest_hand_over(&nodes);
-    println!("the longest of ten took {longest:?}");
-    assert!(longest < ms(1_000), "{longest:?}");
+    each_has_it_within_a_second(&nodes);
     nodes.proxies[0].pass();
     nodes.assert_clean();
 }
