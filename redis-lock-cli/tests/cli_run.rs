@@ -28,14 +28,12 @@ fn the_lock_is_held_and_renewed_while_the_command_runs() {
     let server = Server::start();
     let script = "echo up; read _";
     let mut command = scenery::command(&server);
-    command.args(["run", "job", "--ttl", "300ms", "--", "sh", "-c", script]);
+    command.args(["run", "job", "--ttl", "1s", "--", "sh", "-c", script]);
     command.stdin(std::process::Stdio::piped());
     let mut program = Program::spawn(command);
     eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
     let token = server.get("lock:job");
-    testbed::holds_for(Duration::from_millis(700), "it is held by the same", || {
-        server.get("lock:job") == token
-    });
+    testbed::holds_for(2 * SECOND, "it is held by the same", || server.get("lock:job") == token);
     let label = locks(&server).blocking_status("job").unwrap().holders[0].label.clone().unwrap();
     assert!(label.ends_with(" sh") && label.contains(&format!("/{}", program.pid())), "{label}");
     drop(program.stdin());
@@ -216,7 +214,7 @@ fn a_command_that_ignores_the_loss_is_killed_with_all_it_started() {
     let server = Server::start();
     let inner = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let script = format!("trap '' TERM; sh -c '{}' & wait", inner.replace('\'', "'\\''"));
-    let arguments = ["run", "job", "--max-hold", "500ms", "--grace", "200ms", "--"];
+    let arguments = ["run", "job", "--max-hold", "3s", "--grace", "200ms", "--"];
     let mut running =
         Running::start(&server, &[arguments.as_slice(), &["sh", "-c", &script]].concat());
     let inner: u32 = running.line().parse().unwrap();
@@ -224,7 +222,7 @@ fn a_command_that_ignores_the_loss_is_killed_with_all_it_started() {
     assert_eq!(code, 76);
     assert!(errors.contains("max_hold"), "{errors}");
     // A zombie, whose exit code init has still to collect, counts as ended.
-    eventually(SECOND, "what it started is gone", || {
+    eventually(5 * SECOND, "what it started is gone", || {
         std::fs::read_to_string(format!("/proc/{inner}/stat"))
             .map_or(true, |stat| stat.contains(") Z "))
     });
@@ -270,8 +268,8 @@ fn a_command_that_outlived_the_lease_of_a_stopped_program_is_76() {
     let server = Server::start();
     // Which of the loss and the command's end is noticed first must make no difference.
     let start = |number: usize| {
-        let (key, ttl) = (format!("job{number}"), "600ms");
-        let arguments = ["run", &key, "--ttl", ttl, "--", "sh", "-c", "echo up; sleep 1.5"];
+        let (key, ttl) = (format!("job{number}"), "1500ms");
+        let arguments = ["run", &key, "--ttl", ttl, "--", "sh", "-c", "echo up; sleep 3"];
         Running::start(&server, &arguments)
     };
     let mut all: Vec<_> = (0..8).map(start).collect();
@@ -302,7 +300,7 @@ fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
     drop(full);
     let mut command = scenery::command(&server);
     // It would be found to be missing.
-    let job = ["run", "job", "--json", "--max-hold", "300ms", "--", "/nonexistent/program"];
+    let job = ["run", "job", "--json", "--max-hold", "2s", "--", "/nonexistent/program"];
     command.args(job).stderr(writer);
     let mut program = Program::spawn(command);
     eventually(5 * SECOND, "it is held", || server.exists("lock:job"));

@@ -97,14 +97,14 @@ fn j3_guards_outlive_the_runtime_that_made_them() {
     let runtime = Runtime::new().unwrap();
     let (locks, guard) = runtime.block_on(async {
         let locks = connect(&server.url()).await;
-        let guard = locks.mutex(KEY).ttl(ms(600)).acquire().await.unwrap();
+        let guard = locks.mutex(KEY).ttl(ms(1500)).acquire().await.unwrap();
         (locks, guard)
     });
     runtime.shutdown_background();
-    holds_for(ms(1500), "it is renewed", || guard.is_held() && server.exists(WIRE));
+    holds_for(ms(2500), "it is renewed", || guard.is_held() && server.exists(WIRE));
     drop(guard);
     // Sooner than the lease would end by itself.
-    eventually(ms(350), "it is released", || !server.exists(WIRE));
+    eventually(ms(900), "it is released", || !server.exists(WIRE));
     drop(locks);
     server.assert_clean();
 }

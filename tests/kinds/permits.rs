@@ -43,11 +43,11 @@ fn l6_never_more_than_the_limit() {
 fn l6_a_crash_gives_the_permit_back_by_its_lease() {
     for arena in Arena::each() {
         let _kept = take(arena.one.permit("k", 2));
-        crash(take(arena.one.permit("k", 2).ttl(ms(500)).renew(false)));
         let start = Instant::now();
+        crash(take(arena.one.permit("k", 2).ttl(ms(500)).renew(false)));
         let next = take(arena.other.permit("k", 2).wait(PATIENCE));
         let waited = start.elapsed();
-        assert!(waited > ms(350) && waited < ms(5_000), "{}: {waited:?}", arena.name);
+        assert!(waited > ms(490) && waited < ms(5_000), "{}: {waited:?}", arena.name);
         assert!(!is_free(arena.other.permit("k", 2)));
         next.blocking_release().unwrap();
     }
@@ -110,7 +110,7 @@ fn l6_permits_are_handed_over_in_the_order_of_coming() {
 fn nothing_is_left_on_the_server_when_all_have_gone() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    let permits: Vec<_> = (0..5).map(|_| take(arena.one.permit("k", 5).ttl(ms(300)))).collect();
+    let permits: Vec<_> = (0..5).map(|_| take(arena.one.permit("k", 5))).collect();
     assert_eq!(server.run::<usize>("ZCARD lock:k"), 5);
     permits.into_iter().for_each(|permit| permit.blocking_release().unwrap());
     assert_eq!(server.keys(), Vec::<String>::new());

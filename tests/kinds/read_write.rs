@@ -73,7 +73,7 @@ fn c13_a_renewal_never_shortens_what_others_need() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     let _long = take(arena.one.read("k").ttl(ms(20_000)));
-    let short = take(arena.other.read("k").ttl(ms(300)));
+    let short = take(arena.other.read("k").ttl(ms(1_000)));
     let renewed = server.command_counts().get("zadd").copied().unwrap_or(0) + 3;
     eventually(PATIENCE, "the short lease is renewed some times", || {
         assert!(server.pttl("lock:k") > Some(15_000));
@@ -379,13 +379,13 @@ fn fair_off_takes_what_is_free_ahead_of_those_who_wait() {
 fn at_maxmemory_holders_are_renewed_released_and_followed() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    let reader = take(arena.one.read("k").ttl(ms(400)));
-    let writer = Waiting::start(arena.other.write("k").ttl(ms(400)));
-    let permit = take(arena.one.permit("p", 2).ttl(ms(400)));
+    let reader = take(arena.one.read("k").ttl(ms(800)));
+    let writer = Waiting::start(arena.other.write("k").ttl(ms(800)));
+    let permit = take(arena.one.permit("p", 2).ttl(ms(800)));
     eventually(PATIENCE, "the writer waits", || queued(&arena, "k") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
     let start = Instant::now();
-    eventually(PATIENCE, "several leases have passed", || start.elapsed() > ms(1_500));
+    eventually(PATIENCE, "several leases have passed", || start.elapsed() > ms(2_500));
     assert_eq!((reader.state(), permit.state()), (LockState::Held, LockState::Held));
     reader.blocking_release().unwrap();
     writer.must_have_it();

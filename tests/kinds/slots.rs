@@ -103,7 +103,7 @@ fn after_rounds_in_vain_it_keeps_what_comes_first() {
         });
         busy.blocking_release().unwrap();
         waiting.must_have_it();
-        eventually(ms(500), "with a lease", || server.pttl(&first).unwrap() > 10_000);
+        eventually(PATIENCE, "with a lease", || server.pttl(&first).unwrap() > 10_000);
         waiting.finish();
         arena.assert_clean();
     }
@@ -138,19 +138,19 @@ fn loss_of_one_is_loss_of_all() {
     for arena in Arena::clusters() {
         let server = arena.server.as_ref().unwrap();
         for lost in KEYS {
-            let guard = take(arena.one.all(KEYS).ttl(ms(600)));
+            let guard = take(arena.one.all(KEYS).ttl(ms(1_500)));
             server.run::<()>(&format!("DEL lock:{lost}"));
             eventually(PATIENCE, "the next renewal finds out", || guard.state() == LockState::Lost);
             let given_back = || server.keys().iter().all(|key| key.contains(":~"));
             // Sooner than their lease would have ended.
-            eventually(ms(350), "the rest is given back", given_back);
+            eventually(ms(800), "the rest is given back", given_back);
             assert!(guard.blocking_release().unwrap_err().is_lost());
         }
 
         let guard = take(arena.one.all(KEYS));
         server.run::<()>("SET lock:b foreign PX 30000");
         assert!(guard.blocking_verify().unwrap_err().is_lost());
-        eventually(ms(500), "what is ours is given back", || {
+        eventually(ms(5_000), "what is ours is given back", || {
             !server.exists("lock:a") && !server.exists("lock:c")
         });
         assert_eq!(server.get("lock:b").as_deref(), Some("foreign"), "what is not stays");

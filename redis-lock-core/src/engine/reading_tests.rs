@@ -132,14 +132,22 @@ fn a_runtime_that_nobody_drives_has_one_task_that_is_to_read() {
 #[test]
 fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
     let (server, locks) = server_and_locks();
-    let held = locks.mutex("renewed").ttl(Duration::from_millis(300)).blocking_acquire().unwrap();
-    let runtime = two_workers();
-    let task = runtime.spawn(pairs(locks.clone(), 2000));
+    let lease = Duration::from_millis(1_500);
+    let held = locks.mutex("renewed").ttl(lease).blocking_acquire().unwrap();
+    let (runtime, end) = (two_workers(), Instant::now() + lease * 2);
+    let task = runtime.spawn({
+        let locks = locks.clone();
+        async move {
+            while Instant::now() < end {
+                pairs(locks.clone(), 100).await;
+            }
+        }
+    });
     thread::scope(|scope| {
         for number in 0..4 {
             let locks = &locks;
             scope.spawn(move || {
-                for round in 0..1000 {
+                for round in (0..).take_while(|_| Instant::now() < end) {
                     // Keys of its own, and one for which all wait.
                     let key = if round % 10 == 0 { "all".into() } else { format!("own:{number}") };
                     locks.mutex(key).blocking_acquire().unwrap().blocking_release().unwrap();
