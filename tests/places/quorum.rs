@@ -1,8 +1,9 @@
 //! Locks on a quorum of independent servers.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_locks::{Builder, ConfigError, LockError, Locks, NoQuorum, Scripting, Vote};
+use redis_locks::{Builder, ConfigError, Guard, LockError, Locks, NoQuorum, Scripting, Vote};
 use testbed::{Proxy, Server, Turns, eventually, holds_for};
 
 use crate::arena::{PATIENCE, ms, take};
@@ -222,7 +223,8 @@ fn l19_services_that_were_given_different_nodes_are_told() {
     drop(late);
 
     let urls: Vec<_> = nodes.servers.iter().take(3).map(Server::url).collect();
-    let direct = Locks::builder().quorum(urls).rejoin(Duration::ZERO).open().unwrap();
+    let direct = Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000));
+    let direct = direct.open().unwrap();
     let error = direct.mutex("held").no_wait().blocking_acquire().map(drop).unwrap_err();
     assert!(error.is_busy(), "the same servers by other addresses: {error}");
     nodes.servers[0].kill9();
@@ -233,6 +235,31 @@ fn l19_services_that_were_given_different_nodes_are_told() {
     drop((first, direct));
     eventually(PATIENCE, "the nodes are free for others", || !is_told(&of([2, 3, 4])));
     nodes.assert_clean();
+}
+
+#[test]
+fn l19_a_client_of_a_frozen_node_does_not_keep_out_those_who_have_its_successor() {
+    let nodes = Nodes::start(4);
+    let of = |wanted: [usize; 3]| {
+        let urls = wanted.map(|at| nodes.proxies[at].url());
+        Locks::builder().quorum(urls).rejoin(Duration::ZERO).ttl(ms(3_000)).open().unwrap()
+    };
+    let (old, done, is_over) = (of([0, 1, 2]), AtomicU64::new(0), AtomicBool::new(false));
+    let uses_old = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let _ = old.mutex("old").blocking_acquire().map(Guard::blocking_release);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let found = std::thread::scope(|scope| {
+        scope.spawn(uses_old);
+        eventually(PATIENCE, "it works", || done.load(Ordering::Relaxed) > 20);
+        nodes.servers[2].freeze();
+        let found = of([0, 1, 3]).mutex("new").blocking_acquire().map(drop);
+        is_over.store(true, Ordering::Relaxed);
+        found
+    });
+    found.unwrap();
 }
 
 #[test]

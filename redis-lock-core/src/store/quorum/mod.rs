@@ -26,7 +26,6 @@ use self::node::{Node, keep_linked};
 use self::wire::QuorumWire;
 use super::link_slot::SlotWatch;
 use super::{BoxFuture, Connected, Connector, Hints, Readiness, Watcher, Wire};
-use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
 /// How long the first connection waits for the other nodes when there is a majority.
@@ -78,7 +77,6 @@ impl QuorumConnector {
         loop {
             // What becomes of one node is its own concern.
             let _ = wire.fill();
-            wire.write_cards(Moment::now());
             if let Some(fault) = wire.misuse() {
                 return Err(fault);
             }

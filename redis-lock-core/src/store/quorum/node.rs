@@ -84,6 +84,8 @@ pub(super) struct Node {
     asked: BTreeMap<u64, Ask>,
     next_seq: u64,
     received: Moment,
+    /// When the newest question was asked that has an answer, or when the connection was made.
+    heard: Moment,
     /// Why there is no connection; `None` before the first try has ended.
     trouble: Option<Fault>,
     pub(super) tokens: Tokens,
@@ -107,6 +109,7 @@ impl Node {
             asked: BTreeMap::new(),
             next_seq: 0,
             received: Moment::START,
+            heard: Moment::START,
             trouble: None,
             tokens: Tokens::default(),
             longest: PLACE,
@@ -122,6 +125,11 @@ impl Node {
 
     pub(super) fn is_linked(&self) -> bool {
         self.wire.is_some()
+    }
+
+    /// Whether it has answered what it was asked since then.
+    pub(super) fn has_answered_since(&self, time: Moment) -> bool {
+        self.is_linked() && self.heard >= time
     }
 
     /// Why there is no connection, when the last try has failed.
@@ -147,7 +155,8 @@ impl Node {
                 if self.trouble.is_some() {
                     self.seat.returned();
                 }
-                (self.wire, self.trouble, self.received) = (Some(wire), None, now);
+                (self.wire, self.trouble) = (Some(wire), None);
+                (self.received, self.heard) = (now, now);
                 for command in self.tokens.given_up(now.after(self.longest), now) {
                     self.release(command, None, now);
                 }
@@ -260,6 +269,7 @@ impl Node {
                 }
             };
             if let Some(ask) = self.asked.remove(&seq) {
+                self.heard = self.heard.max(ask.sent);
                 match (&ask.token, ask.does) {
                     (Some(token), Does::Sets) => {
                         self.tokens.settled(token, None);

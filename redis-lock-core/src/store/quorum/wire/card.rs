@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::node::{Ask, Node};
+use super::super::node::Ask;
 use super::super::tokens;
 use super::{MOST, QuorumWire};
 use crate::domain::clock::Moment;
@@ -38,15 +38,16 @@ pub(super) struct Cards {
 }
 
 impl QuorumWire {
-    /// Writes the card on all nodes, if it is time and all can be reached: of one that can't it is not known
-    /// whether it is the same server still.
-    pub(in super::super) fn write_cards(&mut self, now: Moment) {
+    /// Writes the card on all nodes, if it is time and all have answered since: one that can't be reached, or
+    /// stands still, may have been replaced by a server that others know.
+    pub(super) fn write_cards(&mut self, now: Moment) {
         let is_due = self.cards.under_way == 0 && self.cards.next <= now;
-        if !is_due || !self.nodes.iter().all(Node::is_linked) {
+        let is_watched = self.cards.other.is_some();
+        let since = if is_watched { Moment::START } else { self.cards.next };
+        if !is_due || !self.nodes.iter().all(|node| node.has_answered_since(since)) {
             return;
         }
         let Some(servers) = self.roster.servers() else { return };
-        let is_watched = self.cards.other.is_some();
         self.cards.next = now.after(if is_watched { WATCH_INTERVAL } else { INTERVAL });
         let names = self.roster.card();
         let verb = Verb::Acquire(Acquire::of(Arc::clone(&servers), Some(LIFE)));

@@ -201,7 +201,6 @@ impl Wire for QuorumWire {
             Verb::Scan { cursor } => Some(*cursor),
             _ => None,
         };
-        self.write_cards(now);
         let strangers = self.strangers().filter(|_| Matter::of(&command.verb) == Matter::Grant);
         self.open(seq, command, now);
         match (cursor, strangers) {
@@ -247,6 +246,7 @@ impl Wire for QuorumWire {
         }
         self.read(now);
         self.expire(now);
+        self.write_cards(now);
         self.flush()?;
         // What was decided, also that nobody answers, is as good as an answer.
         all.received |= !self.decided.is_empty();
