@@ -46,6 +46,8 @@ pub(crate) enum PlantedFault {
     LapsedNotReleased,
     /// A hold whose lease ran out is released, although its margin has not passed.
     LapsedWithMargin,
+    /// What has lapsed is released behind what the same step asks.
+    LapsedBehind,
     /// A lease is handed on whatever the next one wants.
     AnyTerms,
     /// A lease is handed on however little is left of it.
@@ -120,7 +122,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 38] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -141,6 +143,7 @@ impl PlantedFault {
         Self::NoTombstone,
         Self::LapsedNotReleased,
         Self::LapsedWithMargin,
+        Self::LapsedBehind,
         Self::AnyTerms,
         Self::StaleHandedOn,
         Self::LateOkCredited,

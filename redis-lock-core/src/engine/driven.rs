@@ -138,19 +138,19 @@ impl Core {
     /// How many entries each table has, and at most, where there are so many keys.
     pub(crate) fn sizes(&self, keys: usize) -> [(&'static str, usize, usize); 5] {
         let [machines, timers, lines] = self.table.sizes();
-        let leaving = self.tokens().1.len();
+        let (leaving, named) = (self.tokens().1.len(), self.index.lock().len());
         [
             ("timers", timers, machines),
             ("lines of waiters", lines, machines),
-            ("tokens that messages may name", self.index.lock().len(), machines),
+            ("tokens that messages may name", named, machines),
             ("idle leases", self.idle.len(), machines),
             ("releases without an answer", self.pending.len(), leaving * keys),
         ]
     }
 
-    /// When a command was put on the queue of a place that has no outcome yet.
-    pub(crate) fn asked_at(&self, place: PlaceId, seq: u64) -> Option<Moment> {
-        self.places.get(place)?.path.traffic().asked_at(seq)
+    /// The number of a question that was put on the queue of a place and has no outcome yet.
+    pub(crate) fn asked_as(&self, place: PlaceId, seq: u64) -> Option<u64> {
+        self.places.get(place)?.path.traffic().asked_as(seq)
     }
 
     /// Whether a try to release this token has failed, so that the next one has no order with questions.

@@ -146,9 +146,17 @@ impl<W> Machine<W> {
         self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
     }
 
-    /// The guard of a hold is gone: no code acts in the belief that it has the lock.
-    pub(super) fn release_lapsed(&mut self, hold: &Arc<Hold>, out: &mut Effects<W>) {
+    /// The guard of a hold ends: no code acts any more in the belief that it has the lock, so what has lapsed
+    /// is released. Returns whether it is the present hold.
+    pub(super) fn guard_ends(
+        &mut self,
+        hold: &Arc<Hold>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) -> bool {
+        self.notice_loss(env, out);
         self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), out);
+        matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold))
     }
 
     /// The server has forgotten what a guard that is never dropped left there.
@@ -163,7 +171,8 @@ impl<W> Machine<W> {
     ) {
         for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
             // It goes before what the same step asks, which it would keep from the lock.
-            out.out.insert(0, Outgoing::Part(lapsed.reap.waited_for(true)));
+            let first = if planted!(LapsedBehind) { out.out.len() } else { 0 };
+            out.out.insert(first, Outgoing::Part(lapsed.reap.waited_for(true)));
         }
     }
 

@@ -21,9 +21,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Result<(), LockError>> {
-        self.notice_loss(env, out);
-        self.release_lapsed(hold, out);
-        let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
+        let is_it = self.guard_ends(hold, env, out);
         let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {
             return Some(ended(hold, env.now));
@@ -119,10 +117,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Token> {
-        self.notice_loss(env, out);
-        self.release_lapsed(hold, out);
-        let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
-        if !is_it || !hold.release(env.now) {
+        if !self.guard_ends(hold, env, out) || !hold.release(env.now) {
             return None;
         }
         let held = self.take_held(env, out)?;

@@ -70,6 +70,8 @@ pub(super) struct HoldNote {
     /// It must not be lengthened.
     pub(super) is_fixed: bool,
     pub(super) is_given_up: Cell<bool>,
+    /// What its process asked before it was given up has a smaller number.
+    pub(super) given_up_by: Cell<u64>,
     pub(super) loss_seen: Cell<bool>,
 }
 

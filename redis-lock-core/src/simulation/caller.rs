@@ -105,7 +105,11 @@ impl SimulatedCaller {
     }
 
     pub(super) async fn hold(&self, planned: &PlannedCall, guard: Guard) {
-        let held = HeldGuard { books: Rc::clone(&self.books), note: self.note(planned, &guard) };
+        let held = HeldGuard {
+            books: Rc::clone(&self.books),
+            note: self.note(planned, &guard),
+            locks: self.locks.clone(),
+        };
         let mut guard = Some(guard);
         for act in &planned.acts {
             if clock::now() >= self.calm_at {
@@ -127,6 +131,7 @@ impl SimulatedCaller {
             hold,
             is_fixed: !planned.renew && !extends,
             is_given_up: false.into(),
+            given_up_by: 0.into(),
             loss_seen: false.into(),
         });
         let mut books = self.books.borrow_mut();
@@ -244,10 +249,14 @@ impl Drop for DecidesAtLast {
 pub(super) struct HeldGuard {
     books: Rc<RefCell<Books>>,
     note: Rc<HoldNote>,
+    locks: Locks,
 }
 
 impl HeldGuard {
     pub(super) fn give_up(&self) {
+        if !self.note.is_given_up.get() {
+            self.note.given_up_by.set(self.locks.link().core().number());
+        }
         self.books.borrow_mut().give_up(&self.note);
     }
 }

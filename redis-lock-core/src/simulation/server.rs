@@ -76,6 +76,8 @@ pub(super) struct TokenNote {
     pub(super) guards: u32,
     pub(super) guards_ever: u32,
     pub(super) given_up: Option<u64>,
+    /// What its process asked before that has a smaller number.
+    pub(super) given_up_by: u64,
     pub(super) was_alone: bool,
 }
 

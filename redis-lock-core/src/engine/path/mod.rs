@@ -361,10 +361,10 @@ impl Traffic {
         self.entries().map(|entry| &entry.origin)
     }
 
-    /// When the entry with this number was put on the queue, if it was written and has no outcome.
+    /// The number of the question in the entry with this one, if it was written and has no outcome.
     #[cfg(test)]
-    pub(crate) fn asked_at(&self, seq: u64) -> Option<Moment> {
-        self.written.get(seq).map(|entry| entry.sent)
+    pub(crate) fn asked_as(&self, seq: u64) -> Option<u64> {
+        self.written.get(seq)?.number()
     }
 
     /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes

@@ -97,3 +97,16 @@ pub(super) fn full_with_replicas(seed: u64) -> HistoryPlan {
     troubled(&mut plan, 3, |_| full);
     plan
 }
+
+/// Processes stand still for longer than their leases, some of which have a margin.
+pub(super) fn paused_with_margins(seed: u64) -> HistoryPlan {
+    let mut plan = HistoryPlan::of(seed);
+    in_turn(&mut plan, SECOND, 200 * MILLI);
+    plan.planned_calls.iter_mut().for_each(|planned| planned.margin = 3 * SECOND);
+    let processes = plan.processes.len() as u64;
+    troubled(&mut plan, 6, |random| PlannedTrouble::Pause {
+        process: random.below(processes) as usize,
+        lasts: random.pick(&[800, 1_200, 1_900]) * MILLI,
+    });
+    plan
+}

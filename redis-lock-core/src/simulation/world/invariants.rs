@@ -210,7 +210,7 @@ impl World {
             // Of two who have one token, the first release ends the hold of both.
             token.is_excused |= heritage.is_copied(wire);
             if token.guards == 0 {
-                token.given_up = Some(now);
+                (token.given_up, token.given_up_by) = (Some(now), note.given_up_by.get());
                 token.was_alone = is_alone && token.guards_ever == 1 && !is_given;
             }
         }

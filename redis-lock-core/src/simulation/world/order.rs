@@ -35,8 +35,7 @@ impl World {
             return;
         }
         let manager = &self.processes[process].core.manager;
-        let asked = self.processes[process].core.asked_at(place, seq);
-        let asked = asked.map(|asked| self.processes[process].clock.when(asked));
+        let asked = self.processes[process].core.asked_as(place, seq);
         let key = command.names.main();
         let now = clock::now();
         for stay in self.server.stays_since(key, now) {
@@ -68,13 +67,13 @@ impl World {
         }
     }
 
-    /// Whether the release of a token may come behind what was asked at this time. A hold that has lapsed stays
+    /// Whether the release of a token may come behind the question of this number. A hold that has lapsed stays
     /// on the server for its margin, and its process asks as others do. When its guard is given up, its
     /// release comes behind what was asked before. Where there are several nodes, the tries to release a
     /// token have no order with what is asked meanwhile.
     fn may_leave_behind(&self, token: &str, asked: Option<u64>) -> bool {
-        let given_up = self.server.tokens.get(token).and_then(|note| note.given_up);
-        let given_up = given_up.unwrap_or_else(clock::now);
-        self.plan.nodes.is_some() || asked.is_some_and(|asked| asked < given_up)
+        let note = self.server.tokens.get(token).filter(|note| note.given_up.is_some());
+        let was_before = |asked| note.is_none_or(|note| asked < note.given_up_by);
+        self.plan.nodes.is_some() || asked.is_some_and(was_before)
     }
 }
