@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
 use crate::lock::{Heard, LineStanding, LineView, Machine};
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;
@@ -269,7 +269,7 @@ impl Table {
 
 /// A locked shard. Unlocking it publishes when the next timer of the shard is due.
 pub(crate) struct Locked<'a> {
-    shard: MutexGuard<'a, Shard>,
+    shard: NonPoisonGuard<'a, Shard>,
     earliest: &'a AtomicU64,
 }
 

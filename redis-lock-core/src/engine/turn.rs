@@ -203,7 +203,8 @@ impl Core {
         let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         let (table, look) = (self.table.next_due(), self.places.look_due());
-        let (reaper, search) = (self.reaper.lock().due(), self.search.lock().due());
+        let reaper = self.reaper.lock().due();
+        let search = self.search.lock().due();
         [table, look, reaper, search, closing]
             .into_iter()
             .chain(places)

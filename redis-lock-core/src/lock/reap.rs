@@ -1,7 +1,7 @@
 //! The release of a token.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::question::{About, Open};
@@ -16,6 +16,7 @@ use crate::domain::names::Names;
 use crate::domain::token::{Mark, MarkKind};
 use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
+use crate::sync::NonPoisonMutex;
 use crate::{LockError, LossReason, Token};
 
 /// The first and the longest pause between two tries.
@@ -382,25 +383,21 @@ impl Reap {
 /// The releases that no server has answered yet, by key, with numbers in their order. They may be at
 /// another server than the next question of their key, or wait to be repeated.
 #[derive(Debug, Default)]
-pub(crate) struct PendingReleases(Mutex<BTreeSet<(Arc<str>, u64)>>);
+pub(crate) struct PendingReleases(NonPoisonMutex<BTreeSet<(Arc<str>, u64)>>);
 
 impl PendingReleases {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Arc<str>, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// The number of the oldest one of these keys.
     pub(crate) fn oldest(&self, names: &Names) -> Option<u64> {
-        let pending = self.lock();
+        let pending = self.0.lock();
         let of_key = |names: &Names| {
             let first = pending.range((names.shared_main(), 0)..).next();
             first.filter(|(key, _)| **key == *names.main()).map(|(_, number)| *number)
@@ -419,14 +416,14 @@ struct PendingRelease {
 
 impl PendingRelease {
     fn note(all: &Arc<PendingReleases>, names: &Names, number: u64) -> Self {
-        all.lock().extend(names.all().map(|names| (names.shared_main(), number)));
+        all.0.lock().extend(names.all().map(|names| (names.shared_main(), number)));
         Self { all: Arc::clone(all), names: names.clone(), number }
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
-        let mut all = self.all.lock();
+        let mut all = self.all.0.lock();
         for names in self.names.all() {
             all.remove(&(names.shared_main(), self.number));
         }

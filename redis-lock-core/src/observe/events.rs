@@ -84,7 +84,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
 #[derive(Debug, Default)]
 pub(super) struct HoldSpan {
     #[cfg(feature = "tracing")]
-    span: std::sync::Mutex<Option<Box<tracing::Span>>>,
+    span: crate::sync::NonPoisonMutex<Option<Box<tracing::Span>>>,
 }
 
 impl HoldSpan {
@@ -100,8 +100,7 @@ impl HoldSpan {
                 token = %hold.token,
                 fence = hold.fence,
             );
-            *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                Some(Box::new(span));
+            *self.span.lock() = Some(Box::new(span));
         }
         #[cfg(not(feature = "tracing"))]
         let _ = (hold.token, hold.fence);
@@ -111,7 +110,7 @@ impl HoldSpan {
     pub(super) fn close(&self, say: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         {
-            let mut span = self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut span = self.span.lock();
             let span = span.take();
             span.as_deref().unwrap_or(&tracing::Span::none()).in_scope(say);
         }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::MutexGuard;
 use std::task::{Context, Poll};
 
 use super::plan::{Fixed, Plan};
@@ -16,7 +15,7 @@ use crate::api::scope::BodyLock;
 use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
 use crate::observe::log;
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use crate::{Guard, LockError, LockKey, Locks, Request, Wait};
 
 /// The state of one call: what is known of the function, and the lock once it is acquired.
@@ -223,7 +222,7 @@ impl Scope {
         self.0.open()
     }
 
-    fn state(&self) -> MutexGuard<'_, CallState> {
+    fn state(&self) -> NonPoisonGuard<'_, CallState> {
         self.open().state.lock()
     }
 

@@ -31,7 +31,7 @@ pub(crate) use reader_role::Reader;
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -42,7 +42,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use entry::{InFlight, SentEntry};
 use origin::InHandCount;
 use reader_role::ReaderRole;
@@ -184,7 +184,7 @@ impl Path {
         Self { traffic: NonPoisonMutex::new(traffic), task_news: SharedNews::default() }
     }
 
-    pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
+    pub(crate) fn traffic(&self) -> NonPoisonGuard<'_, Traffic> {
         self.traffic.lock()
     }
 

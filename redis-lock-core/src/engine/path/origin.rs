@@ -1,7 +1,7 @@
 //! On whose behalf a command is sent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -11,7 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 
 /// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -134,7 +134,7 @@ impl Gathering {
         }
     }
 
-    pub(super) fn gathered(&self) -> MutexGuard<'_, Gathered> {
+    pub(super) fn gathered(&self) -> NonPoisonGuard<'_, Gathered> {
         self.0.lock()
     }
 

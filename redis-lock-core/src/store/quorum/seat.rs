@@ -1,6 +1,6 @@
 //! What is known of the nodes of a quorum, across their connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -10,6 +10,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::domain::too_few::Vote;
+use crate::sync::NonPoisonMutex;
 
 /// The uptime of a server is in whole seconds, and may have been rounded up.
 const ROUNDED: Duration = Duration::from_secs(1);
@@ -19,7 +20,7 @@ const ROUNDED: Duration = Duration::from_secs(1);
 pub(crate) struct Roster {
     /// How long a node must have run before it votes; zero for at once.
     rejoin: Duration,
-    seats: Mutex<Vec<SeatState>>,
+    seats: NonPoisonMutex<Vec<SeatState>>,
     /// Where stands on each node of which servers the quorum consists.
     card: Names,
     /// A node can be asked again.
@@ -57,16 +58,16 @@ impl Roster {
             steady: Moment::START,
         };
         let seats = names.into_iter().map(seat).collect();
-        Arc::new(Self { rejoin, seats: Mutex::new(seats), card, returned: Notify::new() })
+        Arc::new(Self { rejoin, seats: NonPoisonMutex::new(seats), card, returned: Notify::new() })
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        self.seats().iter().map(|seat| Arc::clone(&seat.name)).collect()
+        self.seats.lock().iter().map(|seat| Arc::clone(&seat.name)).collect()
     }
 
     pub(crate) fn seats_of(self: &Arc<Self>) -> Vec<Seat> {
         let seat = |at| Seat { roster: Arc::clone(self), at };
-        (0..self.seats().len()).map(seat).collect()
+        (0..self.seats.lock().len()).map(seat).collect()
     }
 
     pub(super) fn card(&self) -> &Names {
@@ -75,7 +76,7 @@ impl Roster {
 
     /// The servers that the nodes are, once all are known.
     pub(super) fn servers(&self) -> Option<Arc<str>> {
-        let seats = self.seats();
+        let seats = self.seats.lock();
         let mut runs = seats.iter().map(|seat| seat.run.as_deref()).collect::<Option<Vec<_>>>()?;
         runs.sort_unstable();
         Some(runs.join(" ").into())
@@ -91,11 +92,7 @@ impl Roster {
             trouble: seat.trouble.clone().or_else(|| Some(seat.bar(now)?.to_string())),
             votes: seat.trouble.is_none() && seat.bar(now).is_none(),
         };
-        info.nodes = self.seats().iter().map(node).collect();
-    }
-
-    fn seats(&self) -> MutexGuard<'_, Vec<SeatState>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        info.nodes = self.seats.lock().iter().map(node).collect();
     }
 }
 
@@ -128,7 +125,7 @@ impl Seat {
         version: &str,
         now: Moment,
     ) -> Result<(), Fault> {
-        let mut seats = self.roster.seats();
+        let mut seats = self.roster.seats.lock();
         let same = seats
             .iter()
             .enumerate()
@@ -181,6 +178,6 @@ impl Seat {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut SeatState) -> T) -> Option<T> {
-        self.roster.seats().get_mut(self.at).map(work)
+        self.roster.seats.lock().get_mut(self.at).map(work)
     }
 }

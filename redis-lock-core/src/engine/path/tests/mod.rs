@@ -5,7 +5,7 @@ mod sending;
 mod silence;
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use super::*;
 use crate::domain::demand::tests::demand;
