@@ -179,8 +179,11 @@ impl Engine<'_> {
                 connecting.await.map(|made| JobReport::Connected(id, number, made))
             }));
         }
-        let looking = self.core.places.directory()?.look(self.core.places.names());
-        Some(Box::pin(async move { looking.await.map(|map| JobReport::Looked(number, map)) }))
+        let directory = Arc::clone(self.core.places.directory()?);
+        let known = self.core.places.names();
+        Some(Box::pin(async move {
+            directory.look(known).await.map(|map| JobReport::Looked(number, map))
+        }))
     }
 
     /// Subscribes and watches the sockets for all present connections.

@@ -200,11 +200,11 @@ pub(crate) trait Directory: Send + Sync {
     /// Asks the nodes which of them has which slots now. `known` are the nodes of the last map,
     /// which are asked in addition to the seeds. It is polled on the engine's runtime and limits
     /// its own time.
-    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>>;
+    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'_, Result<Map, Fault>>;
 
     /// Completes when a message says that the map may have changed, so that it is read before the
     /// interval is over.
-    fn changed(&self) -> BoxFuture<'static, ()> {
+    fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 

@@ -398,7 +398,7 @@ struct Unlooked {
 }
 
 impl Directory for Unlooked {
-    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
+    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'_, Result<Map, Fault>> {
         Box::pin(std::future::pending())
     }
 

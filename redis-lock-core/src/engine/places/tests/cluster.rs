@@ -226,7 +226,7 @@ struct Seen {
 }
 
 impl Directory for Seen {
-    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
+    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'_, Result<Map, Fault>> {
         let mut nodes = self.cluster.nodes();
         nodes.looks += 1;
         if nodes.down.len() == self.cluster.answered.len() {
@@ -244,9 +244,8 @@ impl Directory for Seen {
         Box::pin(std::future::ready(Ok(map)))
     }
 
-    fn changed(&self) -> BoxFuture<'static, ()> {
-        let changed = Arc::clone(&self.cluster.changed);
-        Box::pin(async move { changed.notified().await })
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.cluster.changed.notified())
     }
 
     fn look_interval(&self) -> Duration {

@@ -24,10 +24,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Asks the nodes of one cluster.
 pub(crate) struct ClusterDirectory {
-    shared: Arc<ClusterShared>,
-}
-
-struct ClusterShared {
     seeds: Vec<redis::Client>,
     access: NodeAccess,
     terms: Terms,
@@ -42,29 +38,27 @@ impl ClusterDirectory {
         let nodes = Arc::new(NodeList::new(Topology::Cluster));
         let asker = Asker::new(access.clone(), &terms);
         let looks = AtomicUsize::new(0);
-        Self { shared: Arc::new(ClusterShared { seeds, access, terms, asker, nodes, looks }) }
+        Self { seeds, access, terms, asker, nodes, looks }
     }
 }
 
 impl Directory for ClusterDirectory {
-    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.look(known).await })
+    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'_, Result<Map, Fault>> {
+        Box::pin(self.read(known))
     }
 
     fn look_interval(&self) -> Duration {
-        self.shared.terms.jittered(LOOK_INTERVAL)
+        self.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let ClusterShared { access, terms, nodes, .. } = &*self.shared;
-        let member = Member::new(Arc::clone(node), Arc::clone(nodes));
-        Arc::new(RedisConnector::of_node(access.clone(), member, terms))
+        let member = Member::new(Arc::clone(node), Arc::clone(&self.nodes));
+        Arc::new(RedisConnector::of_node(self.access.clone(), member, &self.terms))
     }
 }
 
-impl ClusterShared {
-    async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
+impl ClusterDirectory {
+    async fn read(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
         let (mut faults, mut views) = (Vec::new(), Vec::new());
         let ids = self.nodes.ids();
         for targets in self.rounds(known) {

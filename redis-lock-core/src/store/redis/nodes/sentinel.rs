@@ -39,10 +39,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks the sentinels of one primary.
 pub(crate) struct SentinelDirectory {
-    shared: Arc<SentinelShared>,
-}
-
-struct SentinelShared {
     /// The primary's name in the sentinels' configuration.
     name: String,
     seeds: Vec<redis::Client>,
@@ -67,7 +63,7 @@ impl SentinelDirectory {
         servers: NodeAccess,
         terms: Terms,
     ) -> Self {
-        let shared = SentinelShared {
+        Self {
             name,
             seeds,
             known: NonPoisonMutex::default(),
@@ -78,35 +74,31 @@ impl SentinelDirectory {
             servers,
             terms,
             nodes: Arc::new(NodeList::new(Topology::Sentinel)),
-        };
-        Self { shared: Arc::new(shared) }
+        }
     }
 }
 
 impl Directory for SentinelDirectory {
-    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.look().await })
+    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'_, Result<Map, Fault>> {
+        Box::pin(self.read())
     }
 
-    fn changed(&self) -> BoxFuture<'static, ()> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.switched().await })
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.switched())
     }
 
     fn look_interval(&self) -> Duration {
-        self.shared.terms.jittered(LOOK_INTERVAL)
+        self.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let SentinelShared { servers, terms, nodes, .. } = &*self.shared;
-        let member = Member::new(Arc::clone(node), Arc::clone(nodes));
-        Arc::new(RedisConnector::of_node(servers.clone(), member, terms))
+        let member = Member::new(Arc::clone(node), Arc::clone(&self.nodes));
+        Arc::new(RedisConnector::of_node(self.servers.clone(), member, &self.terms))
     }
 }
 
-impl SentinelShared {
-    async fn look(&self) -> Result<Map, Fault> {
+impl SentinelDirectory {
+    async fn read(&self) -> Result<Map, Fault> {
         let asked = self.targets();
         let before = self.group_size();
         let answers = self.ask_all(&asked).await?;

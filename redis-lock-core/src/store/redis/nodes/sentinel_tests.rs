@@ -110,9 +110,10 @@ fn a_sentinel_that_names_thousands_of_others_opens_few_connections() {
         })
         .collect();
     let says = Says { epoch: 1, primary: server.port(), others };
-    let directory = directory(&sentinel(Arc::new(Mutex::new(says))));
+    let directory = Arc::new(directory(&sentinel(Arc::new(Mutex::new(says)))));
     runtime().block_on(async {
-        let changed = tokio::spawn(directory.changed());
+        let watched = Arc::clone(&directory);
+        let changed = tokio::spawn(async move { watched.changed().await });
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(3) {
             // Without a majority the primary may be refused.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
@@ -268,14 +269,15 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
     for binary in binaries().into_iter().take(1) {
         let group = Sentinel::builder().binary(binary).start();
         // The others are learned from the first one.
-        let directory = sentinel_of(&group.urls()[..1], group.name());
+        let directory = Arc::new(sentinel_of(&group.urls()[..1], group.name()));
         run(async {
             let first = directory.look(Vec::new()).await.unwrap();
             let before = group.primary().port();
             assert_eq!(first.primaries.len(), 1);
             assert_eq!(first.primaries[0].name, name(before));
             assert_eq!(first.primaries[0].slots, [0..=16_383]);
-            let changed = tokio::spawn(directory.changed());
+            let watched = Arc::clone(&directory);
+            let changed = tokio::spawn(async move { watched.changed().await });
             let heard = |node: &testbed::Node| {
                 node.server().run::<String>("CLIENT LIST TYPE pubsub").contains("sub=1")
             };
@@ -294,8 +296,8 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
                 }
             };
             assert!(second.epoch > first.epoch);
-            connect(&directory, &name(successor)).await.unwrap();
-            let error = connect(&directory, &name(before)).await.unwrap_err();
+            connect(&*directory, &name(successor)).await.unwrap();
+            let error = connect(&*directory, &name(before)).await.unwrap_err();
             assert!(error.what.contains("slave"), "{}", error.what);
             // The sentinel that was asked first is gone.
             group.sentinels()[0].server().kill9();
