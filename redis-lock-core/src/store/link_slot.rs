@@ -17,14 +17,13 @@ pub(crate) struct LinkSlot<T> {
 
 struct SlotState<T> {
     made: Option<Result<T, Fault>>,
-    /// That of the latest connection, with its number.
-    watcher: Option<(u64, Watcher)>,
-    number: u64,
+    /// That of the latest connection.
+    watcher: Option<Watcher>,
 }
 
 impl<T> Default for LinkSlot<T> {
     fn default() -> Self {
-        let state = SlotState { made: None, watcher: None, number: 0 };
+        let state = SlotState { made: None, watcher: None };
         Self { state: NonPoisonMutex::new(state), news: SharedNews::default() }
     }
 }
@@ -33,10 +32,8 @@ impl<T> LinkSlot<T> {
     /// Leaves a connection with its watcher, or why there is none.
     pub(crate) fn put(&self, made: Result<(T, Option<Watcher>), Fault>) {
         let mut state = self.state.lock();
-        state.number += 1;
-        let number = state.number;
         (state.made, state.watcher) = match made {
-            Ok((link, watcher)) => (Some(Ok(link)), watcher.map(|watcher| (number, watcher))),
+            Ok((link, watcher)) => (Some(Ok(link)), watcher),
             Err(fault) => (Some(Err(fault)), None),
         };
         drop(state);
@@ -47,7 +44,7 @@ impl<T> LinkSlot<T> {
         self.state.lock().made.take()
     }
 
-    pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
+    pub(crate) fn watcher(&self) -> Option<Watcher> {
         self.state.lock().watcher.clone()
     }
 
@@ -62,8 +59,8 @@ pub(crate) struct SlotWatch<T> {
     slot: Arc<LinkSlot<T>>,
     /// That something was left in the slot.
     news: Arc<TaskWaker>,
-    /// That of the connection, with its number.
-    link: NonPoisonMutex<Option<(u64, Box<dyn Readiness>)>>,
+    /// That of the connection, with what it was made by.
+    link: NonPoisonMutex<Option<(Watcher, Box<dyn Readiness>)>>,
 }
 
 impl<T> SlotWatch<T> {
@@ -86,12 +83,14 @@ impl<T: Send> Readiness for SlotWatch<T> {
         }
         let mut watched = self.link.lock();
         let present = self.slot.watcher();
-        let known = watched.as_ref().map(|(number, _)| *number);
-        if known != present.as_ref().map(|(number, _)| *number) {
+        let is_present = |(known, _): &(Watcher, _)| {
+            present.as_ref().is_some_and(|present| Arc::ptr_eq(known, present))
+        };
+        if !watched.as_ref().is_some_and(is_present) {
             // What can't be registered, as for want of file descriptors, is tried again at the next
             // poll. Until then it is read whenever anything is: registering all anew would fail the
             // same way, again and again.
-            *watched = present.and_then(|(number, watcher)| Some((number, watcher().ok()?)));
+            *watched = present.and_then(|watcher| watcher().ok().map(|made| (watcher, made)));
         }
         match &*watched {
             Some((_, readiness)) => readiness.poll_ready(context, sending),

@@ -111,7 +111,7 @@ mod tests {
         let line = ServerLine::over(file.into());
         let line_watcher = line.watcher();
         slot.put(Ok((line, Some(line_watcher))));
-        assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));
+        assert!(slot.watcher().is_some_and(|watcher| watcher().is_err()));
         let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
         let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());
         let task = wakes.waker();
