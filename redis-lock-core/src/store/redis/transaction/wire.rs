@@ -228,20 +228,13 @@ impl Wire for TransactionWire {
     }
 }
 
-/// The running command of one key, and those that wait for it.
-#[derive(Debug, Default)]
-struct Line {
-    /// The number of the command that runs.
-    running: u64,
-    waiting: VecDeque<(u64, Command)>,
-}
-
 /// The running and waiting commands of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
-    lines: HashMap<Box<str>, Line>,
-    /// The running commands, by their numbers.
-    running: HashMap<u64, Command>,
+    /// Of each key the command that runs, and those that wait for it.
+    lines: HashMap<Arc<str>, VecDeque<(u64, Command)>>,
+    /// The keys of the running commands, by their numbers.
+    running: HashMap<u64, Arc<str>>,
 }
 
 impl Sequence {
@@ -250,46 +243,40 @@ impl Sequence {
         if is_of_no_key(&command) {
             return Some(command);
         }
-        match self.lines.get_mut(command.names.main()) {
-            Some(line) => {
-                line.waiting.push_back((seq, command));
-                None
-            }
-            None => {
-                let line = Line { running: seq, waiting: VecDeque::new() };
-                self.lines.insert(command.names.main().into(), line);
-                self.running.insert(seq, command.clone());
-                Some(command)
-            }
+        let key: Arc<str> = command.names.main().into();
+        let line = self.lines.entry(Arc::clone(&key)).or_default();
+        line.push_back((seq, command.clone()));
+        if line.len() > 1 {
+            return None;
         }
+        self.running.insert(seq, key);
+        Some(command)
     }
 
     /// The command that runs by this number, unless it is of no key.
     pub(crate) fn running(&self, seq: u64) -> Option<&Command> {
-        self.running.get(&seq)
+        let (_, command) = self.lines.get(self.running.get(&seq)?)?.front()?;
+        Some(command)
     }
 
     /// The outcome of a command is unknown, and it may still be executed. Takes out the commands of its
     /// key that rely on coming after it.
     pub(crate) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
-        let abandoned = self.running.remove(&seq);
-        let line = abandoned.and_then(|command| self.lines.remove(command.names.main()));
-        line.into_iter().flat_map(|line| line.waiting).map(|(seq, _)| seq)
+        let line = self.running.remove(&seq).and_then(|key| self.lines.remove(&key));
+        line.into_iter().flatten().skip(1).map(|(seq, _)| seq)
     }
 
     /// A command is done with; returns the next one of its key.
     pub(crate) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
-        let ended = self.running.remove(&seq)?;
-        let key = ended.names.main();
-        let line = self.lines.get_mut(key)?;
-        debug_assert_eq!(line.running, seq, "one runs at a time");
-        let Some((seq, command)) = line.waiting.pop_front() else {
-            self.lines.remove(key);
+        let key = self.running.remove(&seq)?;
+        let line = self.lines.get_mut(&key)?;
+        line.pop_front();
+        let Some((seq, command)) = line.front() else {
+            self.lines.remove(&key);
             return None;
         };
-        line.running = seq;
-        self.running.insert(seq, command.clone());
-        Some((seq, command))
+        self.running.insert(*seq, key);
+        Some((*seq, command.clone()))
     }
 }
 
