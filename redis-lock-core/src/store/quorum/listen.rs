@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::ballot::majority;
 use super::seat::Roster;
@@ -67,32 +69,37 @@ async fn tell_returned(roster: &Roster, hints: &Hints) {
 }
 
 /// Grants of one token that came a moment ago.
+#[derive(Default)]
 struct GrantsSeen {
     nodes: Vec<u64>,
     waited_for: bool,
-    due: Instant,
 }
 
 async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, hints: &Hints) {
     let mut heard = vec![false; nodes];
     let mut grants: HashMap<String, GrantsSeen> = HashMap::new();
+    // Each ends with its token when the other nodes had their time.
+    let mut timers = FuturesUnordered::new();
     loop {
-        let due = grants.values().map(|granted| granted.due).min();
-        let due = due.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
         let received = tokio::select! {
             event = events.recv() => event,
-            () = sleep_until(due) => {
-                tell_due(&mut grants, majority(nodes), hints);
+            Some(token) = timers.next() => {
+                // What fewer nodes have granted in time the waiter asks them all for, and gives it back.
+                if let Some(GrantsSeen { nodes: granted, waited_for }) = grants.remove(&token)
+                    && granted.len() < majority(nodes)
+                {
+                    hints.send(Event::Granted { token, waited_for });
+                }
                 continue;
             }
         };
         match received {
             None => return,
             Some((node, Event::Granted { token, waited_for })) => {
-                let granted = grants.entry(token.clone()).or_insert_with(|| GrantsSeen {
-                    nodes: Vec::new(),
-                    waited_for: false,
-                    due: Instant::now() + OTHERS,
+                let granted = grants.entry(token.clone()).or_insert_with(|| {
+                    let token = token.clone();
+                    timers.push(sleep(OTHERS).map(|()| token));
+                    GrantsSeen::default()
                 });
                 granted.waited_for |= waited_for;
                 if granted.nodes.contains(&node) {
@@ -120,17 +127,4 @@ async fn relay(mut events: mpsc::UnboundedReceiver<(u64, Event)>, nodes: usize, 
             }
         }
     }
-}
-
-/// Tells of what fewer nodes have granted in time: the waiter asks them all, and gives it back.
-fn tell_due(grants: &mut HashMap<String, GrantsSeen>, enough: usize, hints: &Hints) {
-    let now = Instant::now();
-    grants.retain(|token, granted| {
-        let is_due = granted.due <= now;
-        if is_due && granted.nodes.len() < enough {
-            let waited_for = granted.waited_for;
-            hints.send(Event::Granted { token: token.clone(), waited_for });
-        }
-        !is_due
-    });
 }
