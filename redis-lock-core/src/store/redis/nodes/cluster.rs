@@ -1,19 +1,22 @@
 //! Redis Cluster: asks the nodes which of them has which slots.
 
 use std::collections::BTreeSet;
+use std::iter::{once, repeat};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::asker::{Asker, NodeAccess, Target, gather, worst};
-use super::cluster_view::{self, ClusterView, choose, is_disputed, is_healthy, touches};
+use super::cluster_view::{
+    self, ClusterShard, ClusterView, choose, is_disputed, is_healthy, touches,
+};
 use super::member::Member;
 use super::node_list::{Listed, NodeList};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
 use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms};
-use crate::store::wire::{Directory, Map, NodeName, Primary};
+use crate::store::wire::{Directory, Map, NodeName};
 use crate::store::{BoxFuture, Connector};
 
 /// How many nodes are asked at once.
@@ -118,22 +121,17 @@ impl ClusterDirectory {
             self.nodes.begin_anew();
         }
         let mut listed = Vec::new();
-        let mut primaries = Vec::new();
-        for shard in view.shards {
-            for (number, node) in shard.nodes.into_iter().enumerate() {
-                let (name, id) = (node.address.name(), node.id);
-                let is_primary = number == 0;
-                let slots = if is_primary { shard.slots.clone() } else { Vec::new() };
-                if is_primary {
-                    primaries.push(Primary { name: Arc::clone(&name), slots: slots.clone() });
-                }
-                let role = if is_primary { NodeRole::Primary } else { NodeRole::Replica };
-                listed.push(Listed { name, id, role, slots });
+        for ClusterShard { mut slots, nodes } in view.shards {
+            let roles = once(NodeRole::Primary).chain(repeat(NodeRole::Replica));
+            for (node, role) in nodes.into_iter().zip(roles) {
+                // The primary comes first.
+                let slots = std::mem::take(&mut slots);
+                listed.push(Listed { name: node.address.name(), id: node.id, role, slots });
             }
         }
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
-        Map { epoch: self.nodes.set(view.epoch, listed), is_healthy, is_disputed, primaries }
+        Map { is_healthy, is_disputed, ..self.nodes.set(view.epoch, listed) }
     }
 }
 

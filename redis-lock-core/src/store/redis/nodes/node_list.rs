@@ -62,10 +62,15 @@ impl NodeList {
         Self { topology, state: NonPoisonMutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Stores a list, unless there is a newer one. Returns the epoch of its map.
-    pub(super) fn set(&self, epoch: u64, nodes: Vec<Listed>) -> u64 {
+    /// Stores a list, unless there is a newer one. Returns its map, as one that nothing speaks against.
+    pub(super) fn set(&self, epoch: u64, nodes: Vec<Listed>) -> Map {
+        let primary =
+            |node: &Listed| Primary { name: Arc::clone(&node.name), slots: node.slots.clone() };
+        let primaries = nodes.iter().filter(|node| node.role == NodeRole::Primary).map(primary);
+        let primaries = primaries.collect();
         let mut state = self.state.lock();
         let map = state.base.saturating_add(epoch);
+        let map = Map { epoch: map, is_healthy: true, is_disputed: false, primaries };
         if epoch < state.epoch {
             return map;
         }
@@ -211,11 +216,7 @@ impl NamedPrimary {
         }
         // The one primary has all slots.
         let (name, slots) = (self.address.name(), vec![0..=SLOTS - 1]);
-        let role = NodeRole::Primary;
-        let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
-        let epoch = nodes.set(self.epoch, vec![listed]);
-        let primaries = vec![Primary { name, slots }];
-        Map { epoch, is_healthy: true, is_disputed: false, primaries }
+        nodes.set(self.epoch, vec![Listed { name, id: None, role: NodeRole::Primary, slots }])
     }
 }
 

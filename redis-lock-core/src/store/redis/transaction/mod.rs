@@ -25,8 +25,9 @@ mod wire;
 mod wire_tests;
 mod writes;
 
+pub(crate) use plan::NextStep;
 pub(super) use pool::{Pool, self_test};
-pub(crate) use steps::{NextStep, TransactionSteps};
+pub(crate) use steps::TransactionSteps;
 #[cfg(test)]
 pub(crate) use wire::Sequence;
 pub(super) use wire::wire;

@@ -37,22 +37,36 @@ pub(super) struct DecisionTerms {
     pub(super) may_publish: bool,
 }
 
-/// What is to be done next.
+/// Write this. Then this is the answer.
 #[derive(Debug)]
-pub(super) enum Decision {
-    /// Write this. Then this is the answer.
-    Write { answer: Answer, writes: Vec<Cmd>, messages: Vec<Cmd> },
-    /// Nothing is to be done.
-    Refuse(Fault),
-    /// First find out whether these channels have subscribers.
-    AskListeners(Vec<String>),
-    /// First find out the type of the key.
-    AskType,
+pub(super) struct Planned {
+    pub(super) answer: Answer,
+    pub(super) writes: Vec<Cmd>,
+    pub(super) messages: Vec<Cmd>,
 }
+
+/// What follows from an answer.
+#[derive(Debug)]
+pub(crate) enum NextStep {
+    /// Find out whether these channels have subscribers, for `TransactionSteps::hear`.
+    AskListeners(Vec<String>),
+    /// Find out what stands at the key that was read then. That is the answer.
+    AskType(Moment),
+    /// Send this; an `EXEC` comes behind it.
+    Write(Vec<Cmd>),
+    /// What was read has changed meanwhile: it begins anew.
+    Aborted,
+    /// Nothing was executed: it begins anew, in another way.
+    Again,
+    Done(Result<Answer, Fault>),
+}
+
+/// What to write, or what else is to be done.
+type Decision = Result<Planned, NextStep>;
 
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    contained(|| decided(command, snapshot, terms)).unwrap_or_else(Decision::Refuse)
+    contained(|| decided(command, snapshot, terms)).unwrap_or_else(refuse)
 }
 
 fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
@@ -60,12 +74,10 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
     match &command.verb {
         // The key is not free, whatever its value.
         Verb::Take { .. } if is_other => done(Answer::Busy(Blocker::unknown())),
-        Verb::Look if is_other => Decision::AskType,
+        Verb::Look if is_other => Err(NextStep::AskType(snapshot.now)),
         Verb::Look => done(seen(snapshot)),
         Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
-        Verb::Force { .. } if is_other => {
-            Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
-        }
+        Verb::Force { .. } if is_other => refuse(Fault::needs_scripts("a lock that several hold")),
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
         Verb::Release { tombstone, token, waited_for, keep }
             if terms.frugal || terms.dialect == Dialect::Seconds =>
@@ -96,15 +108,15 @@ fn decide_acquire(
     if acquire.once && terms.dialect == Dialect::Seconds {
         let what = "once needs the command SET with PX and XX, which this server lacks or denies: \
                     Redis has it from 2.6.12 on";
-        return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
+        return refuse(Fault::new(FaultClass::Unsupported, what));
     }
     if acquire.fences > 0 && terms.dialect == Dialect::Seconds {
         let what = "a fencing number needs the commands TIME and PEXPIRE, which this server lacks \
                     or denies: Redis has them from 2.6 on";
-        return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
+        return refuse(Fault::new(FaultClass::Unsupported, what));
     }
     let value = match &snapshot.lock {
-        Standing::Other => return Decision::AskType,
+        Standing::Other => return Err(NextStep::AskType(snapshot.now)),
         Standing::Value { text, .. } if snapshot.is_orphan() => unmarked(text).0,
         _ => return acquire_by_model(command, acquire, snapshot, terms),
     };
@@ -112,16 +124,16 @@ fn decide_acquire(
         return acquire_by_model(command, acquire, snapshot, terms);
     }
     let Some(grace) = acquire.repair_orphan else {
-        return Decision::Refuse(decode::orphan(snapshot.value().map(shown)));
+        return refuse(decode::orphan(snapshot.value().map(shown)));
     };
     let mut repaired = snapshot.clone();
     repaired.entry.holders.set_end(&value.into(), snapshot.now.after(grace));
-    let mut decision = acquire_by_model(command, acquire, &repaired, terms);
-    if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision {
+    let mut planned = acquire_by_model(command, acquire, &repaired, terms)?;
+    if let Answer::Busy(blocker) = &mut planned.answer {
         blocker.repaired = true;
-        writes.push(terms.dialect.expire(command.names.main(), grace));
+        planned.writes.push(terms.dialect.expire(command.names.main(), grace));
     }
-    decision
+    Ok(planned)
 }
 
 fn acquire_by_model(
@@ -138,18 +150,15 @@ fn acquire_by_model(
     acquire.ask = acquire.ask.filter(|_| &*terms.channel != "-");
     let token = Arc::clone(&acquire.token);
     let command = Command { verb: Verb::Acquire(acquire), ..command.clone() };
-    let mut decision = by_model(&command, snapshot, terms);
-    if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision
+    let mut planned = by_model(&command, snapshot, terms)?;
+    if matches!(planned.answer, Answer::Busy(Blocker { queued: false, .. }))
         && snapshot.last_ticket.is_some()
-        && !blocker.queued
-        && writes.is_empty()
+        && planned.writes.is_empty()
     {
         // This write makes a server that can't write say so, instead of "busy".
-        let mut leave = words(["ZREM", &command.names.queue()]);
-        leave.arg(&*token);
-        writes.push(leave);
+        planned.writes.push(words(["ZREM", &command.names.queue(), &token]));
     }
-    decision
+    Ok(planned)
 }
 
 /// Deletes the value of another program, if it is the one that was looked at.
@@ -171,7 +180,11 @@ fn force_foreign(
 }
 
 fn done(answer: Answer) -> Decision {
-    Decision::Write { answer, writes: Vec::new(), messages: Vec::new() }
+    Ok(Planned { answer, writes: Vec::new(), messages: Vec::new() })
+}
+
+fn refuse(fault: Fault) -> Decision {
+    Err(NextStep::Done(Err(fault)))
 }
 
 /// Lets the model execute the command on what was read.
@@ -202,11 +215,11 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let mut state = State::of_one(command.names.main(), before.clone());
     let answer = state.answer(command, &terms.channel, snapshot.now, &mut publish);
     if unknown {
-        return Decision::AskListeners(channels(&before, snapshot.now, terms));
+        return Err(NextStep::AskListeners(channels(&before, snapshot.now, terms)));
     }
     let answer = match answer {
         Ok(answer) => explain(answer, snapshot),
-        Err(fault) => return Decision::Refuse(fault),
+        Err(fault) => return refuse(fault),
     };
     let after = state.into_entry(command.names.main());
     let (names, dialect) = (&command.names, terms.dialect);
@@ -220,7 +233,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     });
     let idle = idle_asked(command, &answer);
     let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
-    Decision::Write { answer, writes, messages }
+    Ok(Planned { answer, writes, messages })
 }
 
 /// Asks a holder that may be idle for the lock.

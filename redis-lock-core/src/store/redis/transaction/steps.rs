@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use redis::{Arg, Cmd, ServerError, Value};
 
-use super::plan::{Decision, DecisionTerms, decide};
+use super::plan::{DecisionTerms, NextStep, Planned, decide};
 use super::snapshot::{ReadPlan, Snapshot};
-use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::{decode, encode};
@@ -30,22 +29,6 @@ struct Written {
     answer: Answer,
     /// Of each of its commands that write, whether it is about the lock's own key. Messages follow.
     are_of_lock: Vec<bool>,
-}
-
-/// What follows from an answer.
-#[derive(Debug)]
-pub(crate) enum NextStep {
-    /// Find out whether these channels have subscribers, for [`hear`](TransactionSteps::hear).
-    AskListeners(Vec<String>),
-    /// Find out what stands at the key that was read then. That is the answer.
-    AskType(Moment),
-    /// Send this; an `EXEC` comes behind it.
-    Write(Vec<Cmd>),
-    /// What was read has changed meanwhile: it begins anew.
-    Aborted,
-    /// Nothing was executed: it begins anew, in another way.
-    Again,
-    Done(Result<Answer, Fault>),
 }
 
 impl TransactionSteps {
@@ -93,23 +76,21 @@ impl TransactionSteps {
         let (Some(plan), Some(snapshot)) = (&self.plan, &self.snapshot) else {
             return NextStep::Again;
         };
-        match decide(&self.command, snapshot, &self.terms) {
-            Decision::Write { answer, writes, messages } => {
-                if plan.watch.is_empty() || writes.is_empty() && !relies_on_lock(&answer) {
-                    return NextStep::Done(Ok(answer));
-                }
-                let lock = self.command.names.main();
-                let are_of_lock: Vec<_> = writes.iter().map(|write| is_of(lock, write)).collect();
-                self.written = Some(Written { answer, are_of_lock });
-                // Without writes there is no news, and `EXEC` only says whether what was read still stands.
-                let publishes = self.terms.may_publish && !writes.is_empty();
-                let messages = messages.into_iter().filter(|_| publishes);
-                NextStep::Write(writes.into_iter().chain(messages).collect())
-            }
-            Decision::Refuse(fault) => NextStep::Done(Err(fault)),
-            Decision::AskListeners(channels) => NextStep::AskListeners(channels),
-            Decision::AskType => NextStep::AskType(snapshot.now),
+        let Planned { answer, writes, messages } =
+            match decide(&self.command, snapshot, &self.terms) {
+                Ok(planned) => planned,
+                Err(next) => return next,
+            };
+        if plan.watch.is_empty() || writes.is_empty() && !relies_on_lock(&answer) {
+            return NextStep::Done(Ok(answer));
         }
+        let lock = self.command.names.main();
+        let are_of_lock: Vec<_> = writes.iter().map(|write| is_of(lock, write)).collect();
+        self.written = Some(Written { answer, are_of_lock });
+        // Without writes there is no news, and `EXEC` only says whether what was read still stands.
+        let publishes = self.terms.may_publish && !writes.is_empty();
+        let messages = messages.into_iter().filter(|_| publishes);
+        NextStep::Write(writes.into_iter().chain(messages).collect())
     }
 
     /// Reads the answers to the second round trip. After a fault the connection may be in any state.
