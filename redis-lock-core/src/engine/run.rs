@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
@@ -19,8 +19,8 @@ use super::places::{Place, PlaceId};
 use super::runtime::mark_engine;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::wire::{Directory, Map};
-use crate::store::{BoxFuture, Connected, Connector, Event, Hints, Readiness};
+use crate::store::wire::{Directory, Map, keep_listening};
+use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
@@ -290,7 +290,7 @@ impl PlaceTasks {
             }
             if let (Some(epoch), Some(connector)) = (epoch, &place.connector) {
                 let hints = Hints::new(place.id, hints.clone());
-                let listening = keep_listening(Arc::clone(connector), hints);
+                let listening = keep_listening(Arc::clone(connector), hints, true);
                 self.listener = Some((epoch, tokio::spawn(listening)));
             }
         }
@@ -302,36 +302,6 @@ impl PlaceTasks {
         if let Some((_, listener)) = self.listener {
             listener.abort();
         }
-    }
-}
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// A subscription that ends sooner than this counts as one that could not be made.
-const SHORT_LIFE: Duration = Duration::from_secs(2);
-
-/// Subscribes again whenever the subscription ends, until the connection beside it ends.
-pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) {
-    let mut pause = FIRST_PAUSE;
-    let mut warned = false;
-    loop {
-        let since = Instant::now();
-        let why = connector.listen(hints.clone()).await;
-        // This task ends with the engine, so a closed channel needs no handling.
-        hints.send(Event::Listening { hints_enabled: false });
-        if since.elapsed() >= SHORT_LIFE {
-            (pause, warned) = (FIRST_PAUSE, false);
-            continue;
-        }
-        // Every waiter looks at its lock after each subscription, so this must not happen in a
-        // tight loop.
-        if !warned {
-            crate::observe::log::not_listening(&why.what);
-            warned = true;
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

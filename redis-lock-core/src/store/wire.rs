@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
 use super::{Answer, Command, Event};
 use crate::BackendErrorKind;
@@ -137,6 +138,35 @@ pub(crate) trait Connector: Send + Sync {
     /// Listens for hints until the subscription ends, and returns why it ended. It sends
     /// `Listening` once the subscription works.
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault>;
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A subscription that ends sooner than this counts as one that could not be made.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+
+/// Subscribes again whenever the subscription ends, until the connection beside it ends. Says why none
+/// can be made, if `warns`.
+pub(crate) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints, warns: bool) {
+    let (mut pause, mut may_warn) = (FIRST_PAUSE, warns);
+    loop {
+        let since = Instant::now();
+        let why = connector.listen(hints.clone()).await;
+        // This task ends with the engine, so a closed channel needs no handling.
+        hints.send(Event::Listening { hints_enabled: false });
+        if since.elapsed() >= SHORT_LIFE {
+            (pause, may_warn) = (FIRST_PAUSE, warns);
+            continue;
+        }
+        // Every waiter looks at its lock after each subscription, so this must not happen in a
+        // tight loop.
+        if std::mem::take(&mut may_warn) {
+            crate::observe::log::not_listening(&why.what);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 /// What the log says of a panic of ours.

@@ -58,19 +58,15 @@ pub(super) enum Said {
 /// The votes on one question.
 #[derive(Debug)]
 pub(super) struct Ballot {
-    about: Matter,
+    pub(super) about: Matter,
     said: Vec<Said>,
-    /// The fencing number that the nodes must have before their grants count.
-    fence: Option<u64>,
+    /// The fencing number that the nodes must have before their grants count, once it is known.
+    pub(super) fence: Option<u64>,
 }
 
 impl Ballot {
     pub(super) fn new(about: Matter, nodes: usize) -> Self {
         Self { about, said: vec![Said::Nothing; nodes], fence: None }
-    }
-
-    pub(super) fn about(&self) -> Matter {
-        self.about
     }
 
     /// How many nodes must agree: a majority of all.
@@ -142,11 +138,6 @@ impl Ballot {
             true => None,
             false => self.said.iter().filter_map(largest).max(),
         };
-        self.fence
-    }
-
-    /// The number that nodes must have, once it is known.
-    pub(super) fn fence(&self) -> Option<u64> {
         self.fence
     }
 

@@ -8,15 +8,13 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::ballot::majority;
 use super::seat::Roster;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::wire::keep_listening;
 use crate::store::{Connector, Event, Hints};
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often nodes that come and go are told of, at most.
 const RETURN_INTERVAL: Duration = Duration::from_millis(500);
@@ -32,31 +30,15 @@ pub(super) async fn listen(
 ) -> Fault {
     let (sender, events) = mpsc::unbounded_channel();
     let count = nodes.len();
-    let listening =
-        nodes.into_iter().zip(0..).map(|(node, at)| keep(node, Hints::new(at, sender.clone())));
-    let listening = join_all(listening);
+    // Why one has ended is told where commands are sent.
+    let listen = |(node, at)| keep_listening(node, Hints::new(at, sender.clone()), false);
+    let listening = join_all(nodes.into_iter().zip(0..).map(listen));
     tokio::select! {
         _ = listening => {}
         () = relay(events, count, &hints) => {}
         () = tell_returned(&roster, &hints) => {}
     }
     Fault::new(FaultClass::Unknown, "the subscriptions ended")
-}
-
-/// Subscribes again whenever the subscription to a node ends.
-async fn keep(node: Arc<dyn Connector>, hints: Hints) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let since = Instant::now();
-        // Why it ended is told where commands are sent.
-        drop(node.listen(hints.clone()).await);
-        if !hints.send(Event::Listening { hints_enabled: false }) {
-            return;
-        }
-        pause = if since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
 }
 
 /// Tells that a node can be asked again.

@@ -10,9 +10,7 @@ use futures_util::stream::StreamExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, Value,
-};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -52,14 +50,17 @@ impl Introduced {
 pub(super) async fn connect(
     client: &redis::Client,
     terms: &Terms,
+    config: AsyncConnectionConfig,
 ) -> Result<Introduced, RedisError> {
     let info = client.get_connection_info();
-    let Some(socket) = socket(info).await? else {
-        return Ok(Introduced { driver: driver(client, terms, config()).await?, own: None });
+    let (Some(stream), socket) = stream(info, terms.tls.as_ref()).await? else {
+        let driver = client.get_multiplexed_async_connection_with_config(&config).await?;
+        return Ok(Introduced { driver, own: None });
     };
-    let (driver, task) =
-        introduce(info.redis_settings(), Box::new(socket.registered()?), config()).await?;
-    Ok(Introduced { driver, own: Some((task, socket)) })
+    let settings = info.redis_settings();
+    let (driver, work) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    let task = tokio::spawn(work);
+    Ok(Introduced { driver, own: socket.map(|socket| (task, socket)) })
 }
 
 /// A connection that the driver goes on using.
@@ -68,15 +69,11 @@ pub(super) async fn driver(
     terms: &Terms,
     config: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let info = client.get_connection_info();
-    let connection = match stream(info, terms.tls.as_ref()).await? {
-        Some(stream) => introduce(info.redis_settings(), stream, config).await?.0,
-        None => client.get_multiplexed_async_connection_with_config(&config).await?,
-    };
-    let (mut named, cmd) = (connection.clone(), terms.name_connection());
+    let Introduced { driver, .. } = connect(client, terms, config).await?;
+    let (mut named, cmd) = (driver.clone(), terms.name_connection());
     // Nobody waits for the answer: without a name it is as good.
     tokio::spawn(async move { named.send_packed_command(&cmd).await });
-    Ok(connection)
+    Ok(driver)
 }
 
 /// A connection for the messages of this channel.
@@ -88,7 +85,7 @@ pub(super) async fn subscribe(
 ) -> Result<PubSub, String> {
     let subscribing = async {
         let info = client.get_connection_info();
-        let mut subscription = match stream(info, terms.tls.as_ref()).await? {
+        let mut subscription = match stream(info, terms.tls.as_ref()).await?.0 {
             Some(stream) => PubSub::new(info.redis_settings(), stream).await?,
             None => client.get_async_pubsub().await?,
         };
@@ -133,36 +130,28 @@ pub(super) fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None)
 }
 
-/// A socket to the server; `None` over TLS.
-async fn socket(info: &ConnectionInfo) -> Result<Option<Socket>, RedisError> {
-    Ok(Some(match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
+/// What the driver is to use; `None` when only the driver knows how to reach the server: over TLS, when
+/// the user gave a client with certificates in it. Beside it the socket, where it is not TLS.
+async fn stream(
+    info: &ConnectionInfo,
+    tls: Option<&TlsSettings>,
+) -> Result<(Option<Box<dyn Stream>>, Option<Socket>), RedisError> {
+    let socket: Socket = match (info.addr(), tls) {
+        (ConnectionAddr::Tcp(host, port), _) => {
             let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
             first_of(host, *port, info.tcp_settings(), plain).await?.into_std()?.into()
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => UnixStream::connect(path).await?.into_std()?.into(),
-        _ => return Ok(None),
-    }))
-}
-
-/// What the driver is to use; `None` when only the driver knows how to reach the server: over TLS, when
-/// the user gave a client with certificates in it.
-async fn stream(
-    info: &ConnectionInfo,
-    tls: Option<&TlsSettings>,
-) -> Result<Option<Box<dyn Stream>>, RedisError> {
-    if let Some(socket) = socket(info).await? {
-        return Ok(Some(Box::new(socket.registered()?)));
-    }
-    match (info.addr(), tls) {
+        (ConnectionAddr::Unix(path), _) => UnixStream::connect(path).await?.into_std()?.into(),
         #[cfg(feature = "rustls")]
         (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
             let shake_hands = |stream| Box::pin(secured(stream, host, tls));
-            Ok(Some(first_of(host, *port, info.tcp_settings(), shake_hands).await?))
+            let secured = first_of(host, *port, info.tcp_settings(), shake_hands).await?;
+            return Ok((Some(secured), None));
         }
-        _ => Ok(None),
-    }
+        _ => return Ok((None, None)),
+    };
+    Ok((Some(Box::new(socket.registered()?)), Some(socket)))
 }
 
 /// Shakes hands with the server, which must prove that it is `host`.
@@ -219,16 +208,6 @@ fn suit(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     Ok(())
 }
 
-async fn introduce(
-    settings: &RedisConnectionInfo,
-    stream: Box<dyn Stream>,
-    config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, JoinHandle<()>), RedisError> {
-    let (connection, driver) =
-        MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    Ok((connection, tokio::spawn(driver)))
-}
-
 #[cfg(test)]
 mod tests {
     use redis::io::tcp::socket2::TcpKeepalive;
@@ -246,7 +225,7 @@ mod tests {
         #[cfg(target_os = "linux")]
         let settings = settings.set_user_timeout(time);
         let client = redis::Client::open(info.set_tcp_settings(settings)).unwrap();
-        let introduced = connect(&client, &Terms::new("lock", "m", time)).await.unwrap();
+        let introduced = connect(&client, &Terms::new("lock", "m", time), config()).await.unwrap();
         let stream = introduced.own.unwrap().1.registered().unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());

@@ -218,7 +218,7 @@ impl RedisConnector {
 
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client().await?;
-        let introduced = connect::connect(&client, &self.terms).await;
+        let introduced = connect::connect(&client, &self.terms, connect::config()).await;
         let mut introduced = introduced.map_err(decode::unreachable)?;
         let found = self.probed(&mut introduced.driver).await?;
         let line = introduced.into_line().await;

@@ -49,7 +49,7 @@ impl SideLink {
 
     async fn connected(&self) -> Result<ServerLine, Fault> {
         let client = self.way.client().await?;
-        let introduced = connect::connect(&client, &self.terms).await;
+        let introduced = connect::connect(&client, &self.terms, connect::config()).await;
         let mut introduced = introduced.map_err(decode::unreachable)?;
         self.check(&mut introduced.driver).await?;
         Ok(introduced.into_line().await)

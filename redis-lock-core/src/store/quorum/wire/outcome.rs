@@ -30,7 +30,7 @@ impl QuorumWire {
             return self.scanned(seq, cursor, answer);
         }
         let is_renewal = matches!(question.command.verb, Verb::Renew { .. });
-        let fence = question.ballot.fence();
+        let fence = question.ballot.fence;
         let said = match (answer, bar) {
             (Ok(Answer::Done), _) if ask.does == Does::Raises => {
                 Said::Answer(Answer::Held { fence })
@@ -62,7 +62,7 @@ impl QuorumWire {
                 self.repair(&command, at, now);
             }
             // The vote of one that came late is kept, and counts from now on.
-            Some(true) if planted!(WinnerUndone) && question.ballot.about() == Matter::Grant => {
+            Some(true) if planted!(WinnerUndone) && question.ballot.about == Matter::Grant => {
                 if let (Some(token), Some(node)) = (&ask.token, self.nodes.get_mut(at)) {
                     node.release(tokens::release(token, &ask.names, ask.kind), None, now);
                 }
@@ -96,7 +96,7 @@ impl QuorumWire {
         }
         let Some(question) = self.questions.get(&seq) else { return };
         if let Some(mut verdict) = question.ballot.verdict(&self.names) {
-            let (about, command) = (question.ballot.about(), question.command.clone());
+            let (about, command) = (question.ballot.about, question.command.clone());
             let is_against = |answer: &Answer| {
                 matches!(answer, Answer::Busy(_) | Answer::Gone { .. } | Answer::Tombstone)
             };
