@@ -69,7 +69,6 @@ use line::ServerLine;
 use listen::Channel;
 use nodes::Member;
 use probe::{AtomicBy, Found, probe};
-use replicated::Markers;
 use side_link::SideLink;
 use transaction::{Pool, self_test};
 
@@ -285,15 +284,10 @@ impl RedisConnector {
         match self.terms.replicas {
             0 => connected,
             wanted => {
-                let link = self.side_link(run, wait_round::LONGEST);
-                let markers = Markers::new(self.way.clone(), self.terms.clone());
-                replicated::wrap(connected, wanted, markers, link)
+                let link = SideLink::new(self.way.clone(), self.terms.clone(), run);
+                replicated::wrap(connected, wanted, link)
             }
         }
-    }
-
-    fn side_link(&self, run: Option<String>, time_limit: Duration) -> SideLink {
-        SideLink::new(self.way.clone(), self.terms.clone(), run, time_limit)
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {

@@ -1,50 +1,60 @@
-//! Connections beside the one for commands, with one command at a time.
+//! The connection beside that for commands, on which answers wait for replicas.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::dialect::words;
 use super::line::{ServerLine, ask_all};
+use super::nodes::Member;
 use super::probe::{field, text};
+use super::wait_round::LONGEST;
 use super::{Terms, Way, connect, decode};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::{beside_locks, tag_of};
 use crate::store::Watcher;
 use crate::store::link_slot::{LinkSlot, SlotWatch, both};
 
 /// Where a new connection is left for the reader.
 pub(super) type LineSlot = LinkSlot<ServerLine>;
 
-/// Makes the connection.
+/// What the keys are for that are written there, in their names.
+const MARKER: &str = "r";
+
+/// Makes the connection, and names what is written there.
 pub(super) struct SideLink {
     way: Way,
     terms: Terms,
     /// The run id of the server that gives the answers.
     run: Option<String>,
-    /// How long connecting may take.
-    time_limit: Duration,
 }
 
 impl SideLink {
-    pub(super) fn new(way: Way, terms: Terms, run: Option<String>, time_limit: Duration) -> Self {
-        Self { way, terms, run, time_limit }
+    pub(super) fn new(way: Way, terms: Terms, run: Option<String>) -> Self {
+        Self { way, terms, run }
     }
 
-    /// Connects whenever that is wanted, until the sender is dropped. Each time leaves something in the
-    /// slot, and soon.
-    pub(super) async fn serve(self, mut wanted: mpsc::UnboundedReceiver<()>, slot: Arc<LineSlot>) {
-        while wanted.recv().await.is_some() {
-            let made = timeout(self.time_limit, self.connected()).await;
-            let late = |_| Err(refused("no second connection to the server in time"));
-            let made = made.unwrap_or_else(late);
-            slot.put(made.map(|line| {
-                let watcher = line.watcher();
-                (line, Some(watcher))
-            }));
+    /// Connects, which leaves something in the slot, and soon.
+    pub(super) async fn connect(self: Arc<Self>, slot: Arc<LineSlot>) {
+        let made = timeout(LONGEST, self.connected()).await;
+        let late = |_| Err(refused("no second connection to the server in time"));
+        let made = made.unwrap_or_else(late);
+        slot.put(made.map(|line| {
+            let watcher = line.watcher();
+            (line, Some(watcher))
+        }));
+    }
+
+    /// Keys that this server has, to be written before waiting.
+    pub(super) fn keys(&self) -> VecDeque<String> {
+        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
+        let key = |tag: &str| beside_locks(&self.terms.namespace, tag, MARKER);
+        if slots.is_empty() {
+            return [key("")].into();
         }
+        slots.into_iter().map(|slot| key(&tag_of(slot))).collect()
     }
 
     async fn connected(&self) -> Result<ServerLine, Fault> {

@@ -13,24 +13,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 
 use super::line::ServerLine;
 use super::side_link::{LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::domain::names::{beside_locks, tag_of};
 use crate::domain::token::Mark;
-use crate::store::redis::nodes::Member;
-use crate::store::redis::{Terms, Way};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Wire};
 
 /// A wire that holds answers back until enough replicas have what they confirm.
 struct ReplicatedWire {
     inner: Box<dyn Wire>,
     wanted: u32,
-    markers: Markers,
+    link: Arc<SideLink>,
+    engine: Handle,
     /// Commands without an answer, whose answers may be held back.
     counted: BTreeMap<u64, CountedCommand>,
     /// Answers that are held back.
@@ -44,9 +42,8 @@ struct ReplicatedWire {
     line: Option<ServerLine>,
     round: Option<WaitRound>,
     slot: Arc<LineSlot>,
-    /// Asks for a new connection.
-    asks: mpsc::UnboundedSender<()>,
-    has_asked: bool,
+    /// Whether a new one is being made.
+    is_connecting: bool,
 }
 
 struct CountedCommand {
@@ -62,34 +59,21 @@ struct KeptAnswer {
 
 /// Holds back the answers of this connection until so many replicas have what they say. To be called on the
 /// engine's runtime.
-pub(super) fn wrap(
-    connected: Connected,
-    wanted: u32,
-    markers: Markers,
-    link: SideLink,
-) -> Connected {
-    let Connected { wire: inner, watcher, .. } = connected;
-    let (asks, asked) = mpsc::unbounded_channel();
-    let slot = Arc::new(LineSlot::default());
-    tokio::spawn(link.serve(asked, Arc::clone(&slot)));
-    let watcher = watcher.map(|watcher| watch_beside(watcher, Arc::clone(&slot)));
-    let mut wire = ReplicatedWire::new(inner, wanted, markers, slot, asks);
+pub(super) fn wrap(connected: Connected, wanted: u32, link: SideLink) -> Connected {
+    let mut wire = ReplicatedWire::new(connected.wire, wanted, link);
+    let slot = &wire.slot;
+    let watcher = connected.watcher.map(|watcher| watch_beside(watcher, Arc::clone(slot)));
     wire.ask_for_line();
     Connected { wire: Box::new(wire), watcher }
 }
 
 impl ReplicatedWire {
-    fn new(
-        inner: Box<dyn Wire>,
-        wanted: u32,
-        markers: Markers,
-        slot: Arc<LineSlot>,
-        asks: mpsc::UnboundedSender<()>,
-    ) -> Self {
+    fn new(inner: Box<dyn Wire>, wanted: u32, link: SideLink) -> Self {
         Self {
             inner,
             wanted,
-            markers,
+            link: Arc::new(link),
+            engine: Handle::current(),
             counted: BTreeMap::new(),
             kept: BTreeMap::new(),
             riders: Vec::new(),
@@ -97,9 +81,8 @@ impl ReplicatedWire {
             decided: VecDeque::new(),
             line: None,
             round: None,
-            slot,
-            asks,
-            has_asked: false,
+            slot: Arc::default(),
+            is_connecting: false,
         }
     }
 
@@ -137,10 +120,8 @@ impl ReplicatedWire {
     }
 
     fn ask_for_line(&mut self) {
-        if !self.has_asked {
-            self.has_asked = true;
-            // When the other end is gone, so is this connection, and no answer is needed.
-            let _ = self.asks.send(());
+        if !std::mem::replace(&mut self.is_connecting, true) {
+            self.engine.spawn(Arc::clone(&self.link).connect(Arc::clone(&self.slot)));
         }
     }
 
@@ -158,7 +139,7 @@ impl ReplicatedWire {
         let limits = limits.chain(riders.iter().filter_map(|rider| self.limit(rider.seq)));
         let limit = limits.min().unwrap_or(LONGEST);
         let answered = self.kept.keys().copied().collect();
-        let keys = self.markers.keys();
+        let keys = self.link.keys();
         self.round = Some(WaitRound::new(answered, riders, self.wanted, limit, keys));
         self.send_round();
     }
@@ -185,9 +166,9 @@ impl ReplicatedWire {
     fn fill_line(&mut self) -> Filled {
         let nothing = Filled { received: false, more: false };
         match self.slot.take() {
-            Some(Ok(line)) => (self.line, self.has_asked) = (Some(line), false),
+            Some(Ok(line)) => (self.line, self.is_connecting) = (Some(line), false),
             Some(Err(fault)) => {
-                self.has_asked = false;
+                self.is_connecting = false;
                 let all = self.kept.keys().copied().collect();
                 self.decide(&Err(unknown(&fault.what)), all);
             }
@@ -319,29 +300,5 @@ fn says_what_counts(answer: &Answer) -> bool {
         Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done => true,
         Answer::Gone { by: Some(by), .. } => Mark::read_done(by).is_some(),
         _ => false,
-    }
-}
-
-/// What the keys are for, in their names.
-const MARKER: &str = "r";
-
-/// Chooses keys that this server has, to be written before waiting.
-pub(in crate::store::redis) struct Markers {
-    way: Way,
-    terms: Terms,
-}
-
-impl Markers {
-    pub(in crate::store::redis) fn new(way: Way, terms: Terms) -> Self {
-        Self { way, terms }
-    }
-
-    pub(super) fn keys(&self) -> VecDeque<String> {
-        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
-        let namespace = &self.terms.namespace;
-        if slots.is_empty() {
-            return [beside_locks(namespace, "", MARKER)].into();
-        }
-        slots.into_iter().map(|slot| beside_locks(namespace, &tag_of(slot), MARKER)).collect()
     }
 }

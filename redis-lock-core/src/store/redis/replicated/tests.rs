@@ -3,6 +3,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use testbed::eventually;
+use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::domain::kind::Kind;
@@ -55,7 +56,8 @@ struct Scene {
     wire: ReplicatedWire,
     answers: Answers,
     server: UnixStream,
-    asked: mpsc::UnboundedReceiver<()>,
+    /// It runs no task.
+    _runtime: Runtime,
 }
 
 impl Scene {
@@ -65,18 +67,20 @@ impl Scene {
 
     /// Over a connection that has something to give up at that time.
     fn over(due: Moment) -> Self {
-        let (asks, asked) = mpsc::unbounded_channel();
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let entered = runtime.enter();
         let client = redis::Client::open("redis://localhost").unwrap();
         let way = Way::Alone(Box::new(client));
-        let markers = Markers::new(way, Terms::new("lock", "a", SECOND));
+        let link = SideLink::new(way, Terms::new("lock", "a", SECOND), None);
         let answers = Answers { given: Arc::default(), due };
         let inner = Box::new(answers.clone());
-        let mut wire = ReplicatedWire::new(inner, 1, markers, Arc::default(), asks);
+        let mut wire = ReplicatedWire::new(inner, 1, link);
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
         wire.line = Some(ServerLine::over(own.into()));
-        Self { wire, answers, server, asked }
+        drop(entered);
+        Self { wire, answers, server, _runtime: runtime }
     }
 
     /// Takes a lock with the token `t`.
@@ -166,7 +170,7 @@ fn when_the_second_connection_ends_an_answer_waits_for_another_or_is_unknown() {
     scene.server.shutdown(std::net::Shutdown::Both).unwrap();
     assert!(scene.failed().class.is_unknown());
     scene.take(1);
-    assert!(scene.asked.try_recv().is_ok(), "another connection is asked for");
+    assert!(scene.wire.is_connecting, "another connection is asked for");
     scene.answers.answer(1);
     assert!(scene.pulled().is_none(), "it waits for that");
 }
