@@ -191,7 +191,7 @@ impl Conversation {
             && member.has_neighbours()
             && let Some(redirect) = address::redirect(&value, &member.name)
         {
-            let command = step.to_ask_elsewhere(command);
+            let command = step.asked_elsewhere(command);
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
         self.note_trouble(&value);

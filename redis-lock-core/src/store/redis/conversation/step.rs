@@ -71,7 +71,7 @@ impl Step {
     }
 
     /// What to ask the node that a round of a command was sent to.
-    pub(super) fn to_ask_elsewhere(self, command: Command) -> Command {
+    pub(super) fn asked_elsewhere(self, command: Command) -> Command {
         match self {
             // It is known by then that the lock is gone, and only the reason is missing. The key with the
             // limits of permits may be at another node than the lock, so the whole command can't be repeated.
