@@ -73,6 +73,22 @@ async fn f3_a_torn_file_is_a_loss() {
 }
 
 #[tokio::test]
+async fn a_downgrade_that_was_torn_off_is_asked_for_again() {
+    let server = Server::builder().aof().start();
+    let locks = connect(&server.url()).await;
+    let reader = locks.write(KEY).acquire().await.unwrap().downgrade().await.unwrap();
+    server.kill9();
+    server.truncate_aof(20);
+    server.restart();
+    // Before that the lock of the writer would be renewed for as long as the reader lives.
+    let other = connect(&server.url()).await;
+    let second = other.read(KEY).wait(PATIENCE).acquire().await.unwrap();
+    second.release().await.unwrap();
+    reader.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test]
 async fn f2_locks_can_be_used_again_after_any_crash() {
     let server = Server::start();
     let locks = Locks::connect(server.url()).await.unwrap();

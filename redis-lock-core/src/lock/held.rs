@@ -94,7 +94,9 @@ impl Held {
         }
     }
 
+    /// A server is asked that may have lost its last writes.
     pub(super) fn renew_soon(&mut self, now: Moment) {
+        self.wanted.downgrade = self.hold.kind() != self.hold.demand.kind;
         if self.hold.demand.terms.renew && self.lease.renew_at != Moment::NEVER {
             self.lease.renew_at = now;
         }
@@ -116,7 +118,7 @@ impl Held {
             let rest = lease::covering(self.hold.limit().since(now));
             let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
             Some((About::Renew, Verb::Renew { token: token(), ttl }))
-        } else if wanted.wants(Wants::Downgrade) {
+        } else if wanted.downgrade || wanted.wants(Wants::Downgrade) {
             Some((About::Downgrade, Verb::Downgrade { token: token() }))
         } else if wanted.check || wanted.wants(Wants::Check) {
             Some((About::Check, Verb::Check { token: token() }))
@@ -286,6 +288,7 @@ impl<W> Machine<W> {
         match about {
             About::Renew => held.attempt.asked(held.lease.ttl),
             About::Cut => held.wanted.cut = false,
+            About::Downgrade => held.wanted.downgrade = false,
             _ => {}
         }
         if matches!(about, About::Renew | About::Check) {

@@ -71,6 +71,8 @@ pub(super) struct Wanted {
     pub(super) askers: Askers,
     /// Whether to check the hold although no caller asked for that.
     pub(super) check: bool,
+    /// Whether the server may have lost that a writer goes on as a reader.
+    pub(super) downgrade: bool,
     /// Whether the server's lease is longer than anything that was asked for.
     pub(super) cut: bool,
 }

@@ -117,13 +117,6 @@ impl QuorumWire {
         let Some(question) = self.questions.get_mut(&seq) else { return };
         let command = question.command.clone();
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            if let Verb::Renew { token, .. } = &command.verb
-                && node.tokens.other_kind(token, command.kind) == Some(Some(Kind::Read))
-            {
-                // It may have missed that this writer goes on as a reader, and would keep other readers out.
-                let verb = Verb::Downgrade { token: Arc::clone(token) };
-                node.push(Command { verb, ..command.clone() }, None, now);
-            }
             let is_asked = match &command.verb {
                 Verb::Release { .. } => node.release(command.clone(), Some(seq), now),
                 _ => node.push(command.clone(), Some(seq), now),
