@@ -274,7 +274,7 @@ fn who_waits_is_told_of_the_release() {
             let guard = take(one.mutex("k"));
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| take(other.mutex("k")));
-                eventually(PATIENCE, "it has queued everywhere", || nodes.having(QUEUE) == 3);
+                eventually(PATIENCE, "a majority has queued it", || nodes.having(QUEUE) >= 2);
                 guard.blocking_release().unwrap();
                 let released = Instant::now();
                 waiting.join().unwrap().blocking_release().unwrap();
