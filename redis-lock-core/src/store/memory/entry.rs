@@ -109,7 +109,7 @@ impl Entry {
             Some(limit) => {
                 self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
             }
-            // A writer holds alone, so the first holder is like all others.
+            // A writer holds alone, so any holder is like all others.
             None => self.holders.first().is_none_or(|holder| holder.kind.fits_beside(kind)),
         }
     }
@@ -237,8 +237,8 @@ impl Entry {
         // A permit is free as soon as the first lease ends, a read-write lock when the last one
         // does.
         let holder = match kind.limit() {
-            Some(_) => self.holders.soonest(),
-            None => self.holders.latest(),
+            Some(_) => self.holders.first(),
+            None => self.holders.last(),
         };
         holder.map_or_else(Blocker::unknown, |holder| Blocker {
             value: Some(holder.token.to_string()),

@@ -1,7 +1,7 @@
 //! The holders of one lock. Adding, renewing and removing one costs about the same however many
 //! there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,13 +33,11 @@ impl StoredHolder {
 /// All holders of one lock.
 #[derive(Clone, Default)]
 pub(crate) struct Holders {
-    /// In the order of their coming.
-    by_number: BTreeMap<u64, StoredHolder>,
-    numbers: BTreeMap<Arc<str>, u64>,
-    ends: BTreeSet<(Moment, u64)>,
+    /// In the order in which their leases end.
+    all: BTreeMap<(Moment, Arc<str>), StoredHolder>,
+    ends: BTreeMap<Arc<str>, Moment>,
     /// How many of them hold a permit with each limit.
     limits: BTreeMap<u32, usize>,
-    next: u64,
 }
 
 /// Shows the holders only, so that two sets with the same holders print the same.
@@ -59,35 +57,30 @@ impl FromIterator<StoredHolder> for Holders {
 
 impl Holders {
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_number.is_empty()
+        self.all.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_number.len()
+        self.all.len()
     }
 
-    /// The holder that came first. All others are of the same family.
+    /// The holder whose lease ends first. All others are of the same family.
     pub(crate) fn first(&self) -> Option<&StoredHolder> {
-        self.by_number.first_key_value().map(|(_, holder)| holder)
-    }
-
-    /// In the order of their coming.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoredHolder> {
-        self.by_number.values()
-    }
-
-    pub(crate) fn get(&self, token: &Arc<str>) -> Option<&StoredHolder> {
-        self.by_number.get(self.numbers.get(token)?)
-    }
-
-    /// The holder whose lease ends first.
-    pub(super) fn soonest(&self) -> Option<&StoredHolder> {
-        self.by_number.get(&self.ends.first()?.1)
+        self.all.first_key_value().map(|(_, holder)| holder)
     }
 
     /// The holder whose lease ends last.
-    pub(super) fn latest(&self) -> Option<&StoredHolder> {
-        self.by_number.get(&self.ends.last()?.1)
+    pub(super) fn last(&self) -> Option<&StoredHolder> {
+        self.all.last_key_value().map(|(_, holder)| holder)
+    }
+
+    /// In the order in which their leases end.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoredHolder> {
+        self.all.values()
+    }
+
+    pub(crate) fn get(&self, token: &Arc<str>) -> Option<&StoredHolder> {
+        self.all.get(&(*self.ends.get(token)?, Arc::clone(token)))
     }
 
     /// The smallest limit among the permits that are held.
@@ -102,59 +95,17 @@ impl Holders {
 
     /// Adds a holder.
     pub(super) fn add(&mut self, holder: StoredHolder) {
-        let number = self.next;
-        self.next += 1;
-        self.numbers.insert(Arc::clone(&holder.token), number);
-        self.ends.insert((holder.end, number));
+        let token = Arc::clone(&holder.token);
+        self.ends.insert(Arc::clone(&token), holder.end);
         if let Some(limit) = holder.kind.limit() {
             *self.limits.entry(limit).or_default() += 1;
         }
-        self.by_number.insert(number, holder);
+        self.all.insert((holder.end, token), holder);
     }
 
     pub(super) fn remove(&mut self, token: &Arc<str>) -> Option<StoredHolder> {
-        let number = self.numbers.remove(token)?;
-        self.forget(number)
-    }
-
-    /// Sets when the lease of a token ends; returns `false` when it has none.
-    pub(crate) fn set_end(&mut self, token: &Arc<str>, end: Moment) -> bool {
-        let Some(number) = self.numbers.get(token) else { return false };
-        let Some(holder) = self.by_number.get_mut(number) else { return false };
-        self.ends.remove(&(holder.end, *number));
-        self.ends.insert((end, *number));
-        holder.end = end;
-        true
-    }
-
-    /// Turns the writer's hold into a reader's.
-    pub(super) fn downgrade(&mut self, token: &Arc<str>) {
-        if let Some(holder) =
-            self.numbers.get(token).and_then(|number| self.by_number.get_mut(number))
-        {
-            holder.kind = Kind::Read;
-        }
-    }
-
-    /// Notes that a waiter has arrived.
-    pub(super) fn note_waiter(&mut self) {
-        self.by_number.values_mut().for_each(|holder| holder.waited_for = true);
-    }
-
-    /// Removes holders whose leases have ended.
-    pub(super) fn expire(&mut self, now: Moment) {
-        while let Some((end, number)) = self.ends.first().copied()
-            && end <= now
-        {
-            if let Some(holder) = self.forget(number) {
-                self.numbers.remove(&holder.token);
-            }
-        }
-    }
-
-    fn forget(&mut self, number: u64) -> Option<StoredHolder> {
-        let holder = self.by_number.remove(&number)?;
-        self.ends.remove(&(holder.end, number));
+        let end = self.ends.remove(token)?;
+        let holder = self.all.remove(&(end, Arc::clone(token)))?;
         if let Some(limit) = holder.kind.limit()
             && let Some(count) = self.limits.get_mut(&limit)
         {
@@ -164,6 +115,31 @@ impl Holders {
             }
         }
         Some(holder)
+    }
+
+    /// Sets when the lease of a token ends; returns `false` when it has none.
+    pub(crate) fn set_end(&mut self, token: &Arc<str>, end: Moment) -> bool {
+        let holder = self.remove(token).map(|holder| StoredHolder { end, ..holder });
+        holder.map(|holder| self.add(holder)).is_some()
+    }
+
+    /// Turns the writer's hold into a reader's.
+    pub(super) fn downgrade(&mut self, token: &Arc<str>) {
+        if let Some(holder) = self.remove(token) {
+            self.add(StoredHolder { kind: Kind::Read, ..holder });
+        }
+    }
+
+    /// Notes that a waiter has arrived.
+    pub(super) fn note_waiter(&mut self) {
+        self.all.values_mut().for_each(|holder| holder.waited_for = true);
+    }
+
+    /// Removes holders whose leases have ended.
+    pub(super) fn expire(&mut self, now: Moment) {
+        while let Some(first) = self.first().filter(|holder| holder.end <= now) {
+            self.remove(&Arc::clone(&first.token));
+        }
     }
 }
 
@@ -187,13 +163,13 @@ mod tests {
         }
         assert!(holders.set_end(&"b".into(), Moment::at_millis(40)));
         assert!(!holders.set_end(&"d".into(), Moment::at_millis(40)));
-        assert_eq!(holders.soonest().map(|it| &*it.token), Some("c"));
-        assert_eq!(holders.latest().map(|it| &*it.token), Some("b"));
+        assert_eq!(holders.first().map(|it| &*it.token), Some("c"));
+        assert_eq!(holders.last().map(|it| &*it.token), Some("b"));
         holders.expire(Moment::at_millis(30));
         assert_eq!(tokens(&holders), ["b"]);
         assert!(holders.get(&"a".into()).is_none() && holders.remove(&"c".into()).is_none());
         assert!(holders.remove(&"b".into()).is_some() && holders.is_empty());
-        assert!(holders.soonest().is_none());
+        assert!(holders.first().is_none());
     }
 
     #[test]
