@@ -91,37 +91,20 @@ async fn attempts(
     let mut aborts = 0;
     loop {
         let leased = pool.lease(pool.lane(command)).await?;
-        let is_used = leased.is_used;
         is_sent.store(false, Ordering::Relaxed);
-        match attempt(pool, &mut steps, leased, is_sent).await {
-            Ok(NextStep::Done(answer)) => {
+        match attempt(pool, &mut steps, leased, is_sent).await? {
+            NextStep::Done(answer) => {
                 let answer = answer?;
                 notice_repair(command, &answer);
                 return Ok(explain(pool, &steps, answer).await);
             }
-            Ok(NextStep::Aborted) => {
+            NextStep::Aborted => {
                 aborts += 1;
                 sleep(pause(aborts, crate::domain::env::unique().as_bytes()[0])).await;
             }
-            Ok(_) if !steps.may_publish() => pool.may_publish.store(false, Ordering::Relaxed),
-            Ok(_) => {}
-            // The connection was closed while it was idle.
-            Err(Failure::Broken(_)) if is_used => {}
-            Err(Failure::Broken(fault) | Failure::Fault(fault)) => return Err(fault),
+            _ if !steps.may_publish() => pool.may_publish.store(false, Ordering::Relaxed),
+            _ => {}
         }
-    }
-}
-
-/// Why a transaction can't go on.
-enum Failure {
-    /// The connection ended before anything was written.
-    Broken(Fault),
-    Fault(Fault),
-}
-
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
     }
 }
 
@@ -131,11 +114,15 @@ async fn attempt(
     steps: &mut TransactionSteps,
     mut leased: Leased<'_>,
     is_sent: &AtomicBool,
-) -> Result<NextStep, Failure> {
+) -> Result<NextStep, Fault> {
     let (watch, reads) = steps.begin();
     let is_open = !watch.is_empty();
-    let answers = leased.ask(begin(&watch, reads)).await;
-    let mut next = steps.read(answers.map_err(|error| Failure::Broken(lost(&error)))?)?;
+    let answers = match leased.ask(begin(&watch, reads)).await {
+        // The connection was closed while it was idle.
+        Err(_) if leased.is_used => return Ok(NextStep::Again),
+        answers => answers.map_err(|error| lost(&error))?,
+    };
+    let mut next = steps.read(answers)?;
     while let NextStep::AskListeners(channels) = next {
         next = steps.hear(ask_listeners(pool, channels).await?);
     }
