@@ -182,6 +182,15 @@ impl Way {
             Self::Node(_, member) => Some(member),
         }
     }
+
+    /// Tags of keys that this server has; an empty one where it has all.
+    fn own_tags(&self) -> Vec<String> {
+        let slots = self.member().map(Member::some_slots).unwrap_or_default();
+        match slots.is_empty() {
+            true => vec![String::new()],
+            false => slots.into_iter().map(tag_of).collect(),
+        }
+    }
 }
 
 fn no_address(name: &str) -> Fault {
@@ -252,7 +261,7 @@ impl RedisConnector {
             return Ok(());
         }
         let mut outcome = Ok(());
-        for tag in self.own_tags() {
+        for tag in self.way.own_tags() {
             outcome = self_test(pool, &self.terms.side(&tag, "probe")).await;
             // A slot may be being moved to another node; another slot may not.
             if !matches!(&outcome, Err(fault) if fault.class == FaultClass::Refused) {
@@ -268,15 +277,6 @@ impl RedisConnector {
     fn node(&self) -> Option<NodeName> {
         let member = self.way.member().filter(|member| member.has_neighbours());
         member.map(|member| member.name.clone())
-    }
-
-    /// Tags of keys that this server has; an empty one where it has all.
-    fn own_tags(&self) -> Vec<String> {
-        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
-        match slots.is_empty() {
-            true => vec![String::new()],
-            false => slots.into_iter().map(tag_of).collect(),
-        }
     }
 
     /// Makes answers wait for replicas, if the user asked for that.

@@ -8,12 +8,11 @@ use tokio::time::timeout;
 
 use super::dialect::words;
 use super::line::{ServerLine, ask_all};
-use super::nodes::Member;
 use super::probe::{field, text};
 use super::wait_round::LONGEST;
 use super::{Terms, Way, connect, decode};
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::names::{beside_locks, tag_of};
+use crate::domain::names::beside_locks;
 use crate::store::Watcher;
 use crate::store::link_slot::{LinkSlot, SlotWatch, both};
 
@@ -49,12 +48,8 @@ impl SideLink {
 
     /// Keys that this server has, to be written before waiting.
     pub(super) fn keys(&self) -> VecDeque<String> {
-        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
-        let key = |tag: &str| beside_locks(&self.terms.namespace, tag, MARKER);
-        if slots.is_empty() {
-            return [key("")].into();
-        }
-        slots.into_iter().map(|slot| key(&tag_of(slot))).collect()
+        let tags = self.way.own_tags().into_iter();
+        tags.map(|tag| beside_locks(&self.terms.namespace, &tag, MARKER)).collect()
     }
 
     async fn connected(&self) -> Result<ServerLine, Fault> {
