@@ -21,7 +21,9 @@ pub(crate) struct ClusterMode {
 
 #[derive(Debug)]
 struct KnownToken {
-    attempt: Arc<GroupAttempt>,
+    /// The number of the latest attempt.
+    attempt: u64,
+    stage: AttemptStage,
     /// The group in whose queue the token is, if nothing else is known of it on the server.
     place: Option<usize>,
     /// Whether a command of some attempt may still be executed, so that `place` can't be relied on.
@@ -40,26 +42,20 @@ pub(super) enum End {
 }
 
 /// One attempt to acquire keys in several slots.
-#[derive(Debug, Default)]
-pub(super) struct GroupAttempt(NonPoisonMutex<AttemptStage>);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum AttemptStage {
-    #[default]
-    Running,
-    Ended,
-    /// The token was asked for again.
-    Superseded,
-    /// Keys are being given back, and this is not confirmed yet.
-    GivingBack,
+#[derive(Debug)]
+pub(super) struct GroupAttempt {
+    cluster: Arc<ClusterMode>,
+    token: Arc<str>,
+    number: u64,
 }
 
-/// Whether a new attempt may replace an older one.
-enum Superseding {
-    Ended,
+/// How far the latest attempt with a token is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AttemptStage {
     Running,
-    /// No: the older one is giving keys back.
-    Refused,
+    /// Keys are being given back, and this is not confirmed yet.
+    GivingBack,
+    Ended,
 }
 
 impl ClusterMode {
@@ -74,36 +70,23 @@ impl ClusterMode {
 
     /// Begins an attempt. Returns it, and the group in whose queue the token is, if nothing else is
     /// left of earlier attempts. `None` when the token can't be used any more.
-    pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<GroupAttempt>, Option<usize>)> {
-        let attempt = Arc::new(GroupAttempt::default());
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        token: &Arc<str>,
+    ) -> Option<(GroupAttempt, Option<usize>)> {
         let mut tokens = self.tokens.lock();
-        let fresh = || KnownToken { attempt: Arc::clone(&attempt), place: None, doubtful: false };
+        let fresh =
+            || KnownToken { attempt: 0, stage: AttemptStage::Ended, place: None, doubtful: false };
         let known = tokens.entry(Arc::clone(token)).or_insert_with(fresh);
-        if !Arc::ptr_eq(&known.attempt, &attempt) {
-            match known.attempt.supersede() {
-                Superseding::Refused => return None,
-                Superseding::Running => known.doubtful = true,
-                Superseding::Ended => {}
-            }
-            known.attempt = Arc::clone(&attempt);
+        match known.stage {
+            AttemptStage::GivingBack => return None,
+            AttemptStage::Running => known.doubtful = true,
+            AttemptStage::Ended => {}
         }
+        (known.attempt, known.stage) = (known.attempt.wrapping_add(1), AttemptStage::Running);
         let place = known.place.take().filter(|_| !known.doubtful);
-        Some((attempt, place))
-    }
-
-    /// Ends an attempt.
-    pub(super) fn end(&self, token: &Arc<str>, attempt: &Arc<GroupAttempt>, end: End) {
-        let mut tokens = self.tokens.lock();
-        let Some(known) = tokens.get_mut(token) else { return };
-        if !Arc::ptr_eq(&known.attempt, attempt) || !attempt.end() {
-            return;
-        }
-        match end {
-            End::Queued(place) => known.place = Some(place),
-            End::Unknown => known.doubtful = true,
-            End::Clear if known.doubtful => {}
-            End::Clear => drop(tokens.remove(token)),
-        }
+        let (cluster, token, number) = (Arc::clone(self), Arc::clone(token), known.attempt);
+        Some((GroupAttempt { cluster, token, number }, place))
     }
 
     /// The token is released, and will not be asked for again.
@@ -115,42 +98,45 @@ impl ClusterMode {
 impl GroupAttempt {
     /// Whether the token was asked for again since.
     pub(super) fn is_superseded(&self) -> bool {
-        *self.0.lock() == AttemptStage::Superseded
+        let tokens = self.cluster.tokens.lock();
+        tokens.get(&self.token).is_some_and(|known| known.attempt != self.number)
     }
 
     /// Called before keys are given back; returns `false` when that is no longer allowed.
     pub(super) fn gives_back(&self) -> bool {
-        let mut stage = self.0.lock();
-        if *stage == AttemptStage::Running {
-            *stage = AttemptStage::GivingBack;
-        }
-        *stage == AttemptStage::GivingBack
+        self.go_on(AttemptStage::GivingBack)
     }
 
     /// Called when giving back is confirmed.
     pub(super) fn gave_back(&self) {
-        *self.0.lock() = AttemptStage::Running;
+        self.go_on(AttemptStage::Running);
     }
 
-    /// Another attempt with the same token begins.
-    fn supersede(&self) -> Superseding {
-        let mut stage = self.0.lock();
-        let how = match *stage {
-            AttemptStage::GivingBack => return Superseding::Refused,
-            AttemptStage::Ended => Superseding::Ended,
-            AttemptStage::Running | AttemptStage::Superseded => Superseding::Running,
+    /// Ends it. An older attempt changes nothing, nor does one of which it is not known whether keys were
+    /// given back.
+    pub(super) fn end(&self, end: End) {
+        let mut tokens = self.cluster.tokens.lock();
+        let is_this = |known: &&mut KnownToken| {
+            known.attempt == self.number && known.stage != AttemptStage::GivingBack
         };
-        *stage = AttemptStage::Superseded;
-        how
+        let Some(known) = tokens.get_mut(&self.token).filter(is_this) else { return };
+        known.stage = AttemptStage::Ended;
+        match end {
+            End::Queued(place) => known.place = Some(place),
+            End::Unknown => known.doubtful = true,
+            End::Clear if known.doubtful => {}
+            End::Clear => drop(tokens.remove(&self.token)),
+        }
     }
 
-    /// Returns `false` when it is not known whether keys were given back.
-    fn end(&self) -> bool {
-        let mut stage = self.0.lock();
-        if *stage == AttemptStage::Running {
-            *stage = AttemptStage::Ended;
-        }
-        *stage == AttemptStage::Ended
+    /// Returns `false` when the token was asked for again. One that was released is given back as well.
+    fn go_on(&self, stage: AttemptStage) -> bool {
+        let mut tokens = self.cluster.tokens.lock();
+        tokens.get_mut(&self.token).is_none_or(|known| {
+            let is_this = known.attempt == self.number;
+            known.stage = if is_this { stage } else { known.stage };
+            is_this
+        })
     }
 }
 
@@ -158,45 +144,45 @@ impl GroupAttempt {
 mod tests {
     use super::*;
 
-    fn begun(cluster: &ClusterMode) -> (Arc<GroupAttempt>, Option<usize>) {
+    fn begun(cluster: &Arc<ClusterMode>) -> (GroupAttempt, Option<usize>) {
         cluster.begin(&"t".into()).unwrap()
     }
 
     #[test]
     fn a_place_is_remembered_until_the_next_attempt() {
-        let (cluster, token) = (ClusterMode::default(), "t".into());
+        let cluster = Arc::<ClusterMode>::default();
         let (first, place) = begun(&cluster);
         assert_eq!(place, None);
         assert!(first.gives_back());
         first.gave_back();
-        cluster.end(&token, &first, End::Queued(3));
+        first.end(End::Queued(3));
         let (second, place) = begun(&cluster);
         assert_eq!(place, Some(3));
-        cluster.end(&token, &second, End::Clear);
+        second.end(End::Clear);
         assert!(cluster.tokens.lock().is_empty());
     }
 
     #[test]
     fn only_the_newest_attempt_gives_back() {
-        let (cluster, token) = (ClusterMode::default(), "t".into());
+        let cluster = Arc::<ClusterMode>::default();
         let (first, _) = begun(&cluster);
         let (second, _) = begun(&cluster);
         assert!(first.is_superseded() && !first.gives_back());
         assert!(second.gives_back());
         second.gave_back();
-        cluster.end(&token, &second, End::Queued(3));
+        second.end(End::Queued(3));
         // The end of an older attempt changes nothing.
-        cluster.end(&token, &first, End::Clear);
+        first.end(End::Clear);
         // Its commands may still be executed, so every group has to be asked.
         assert_eq!(begun(&cluster).1, None);
     }
 
     #[test]
     fn a_token_that_may_yet_be_given_back_is_not_used_again() {
-        let (cluster, token) = (ClusterMode::default(), "t".into());
+        let (cluster, token): (_, Arc<str>) = (Arc::<ClusterMode>::default(), "t".into());
         let (first, _) = begun(&cluster);
         assert!(first.gives_back());
-        cluster.end(&token, &first, End::Unknown);
+        first.end(End::Unknown);
         assert!(cluster.begin(&token).is_none());
         assert!(cluster.begin(&token).is_none());
         cluster.forget(&token);
@@ -205,15 +191,15 @@ mod tests {
 
     #[test]
     fn after_an_unknown_end_no_place_is_trusted() {
-        let (cluster, token) = (ClusterMode::default(), "t".into());
+        let (cluster, token): (_, Arc<str>) = (Arc::<ClusterMode>::default(), "t".into());
         let (first, _) = begun(&cluster);
-        cluster.end(&token, &first, End::Unknown);
+        first.end(End::Unknown);
         let (second, _) = begun(&cluster);
-        cluster.end(&token, &second, End::Queued(1));
+        second.end(End::Queued(1));
         let (third, place) = begun(&cluster);
         assert_eq!(place, None);
         cluster.forget(&token);
-        cluster.end(&token, &third, End::Queued(1));
+        third.end(End::Queued(1));
         assert!(cluster.tokens.lock().is_empty());
     }
 }

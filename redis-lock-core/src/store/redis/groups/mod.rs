@@ -19,7 +19,6 @@ use crate::store::{Acquire, Answer, Command, Verb};
 #[derive(Debug)]
 pub(crate) struct Split {
     command: Command,
-    cluster: Arc<ClusterMode>,
     stage: SplitStage,
     /// The last answer of each group.
     answers: Vec<Option<Result<Answer, Fault>>>,
@@ -33,11 +32,11 @@ pub(crate) struct Split {
 enum SplitStage {
     /// Every group is sent the same command, such as a renewal, a look or a release.
     Broadcasting,
-    Acquiring(Arc<GroupAttempt>),
+    Acquiring(GroupAttempt),
     /// Every key is acquired, and their counters are raised to one fencing number.
-    Raising(Arc<GroupAttempt>, u64),
+    Raising(GroupAttempt, u64),
     /// Not every key could be acquired, so the others are given back. Then this is the answer.
-    GivingBack(Arc<GroupAttempt>, Result<Answer, Fault>),
+    GivingBack(GroupAttempt, Result<Answer, Fault>),
 }
 
 /// The next step of a [`Split`].
@@ -64,7 +63,6 @@ impl Split {
         let count = command.names.groups().len();
         let mut split = Self {
             command: command.clone(),
-            cluster: Arc::clone(cluster),
             stage: SplitStage::Broadcasting,
             answers: vec![None; count],
             open: 0,
@@ -164,7 +162,7 @@ impl Split {
     }
 
     /// Every group of an acquisition that was asked has answered.
-    fn acquired(&mut self, attempt: Arc<GroupAttempt>) -> NextPart {
+    fn acquired(&mut self, attempt: GroupAttempt) -> NextPart {
         if attempt.is_superseded() {
             return superseded();
         }
@@ -211,11 +209,7 @@ impl Split {
     }
 
     /// Gives back what an attempt may not keep. After that, `verdict` is the answer.
-    fn give_back(
-        &mut self,
-        attempt: Arc<GroupAttempt>,
-        verdict: Result<Answer, Fault>,
-    ) -> NextPart {
+    fn give_back(&mut self, attempt: GroupAttempt, verdict: Result<Answer, Fault>) -> NextPart {
         let Verb::Acquire(Acquire { token, queue, .. }) = &self.command.verb else {
             return NextPart::Done(verdict);
         };
@@ -249,15 +243,13 @@ impl Split {
         self.ask(todo)
     }
 
-    fn end(&self, attempt: &Arc<GroupAttempt>, answer: Result<Answer, Fault>) -> NextPart {
+    fn end(&self, attempt: &GroupAttempt, answer: Result<Answer, Fault>) -> NextPart {
         let end = match (self.place(&answer), &answer) {
             (Some(place), _) => End::Queued(place),
             (None, Err(fault)) if fault.class.is_unknown() => End::Unknown,
             (None, _) => End::Clear,
         };
-        if let Some(token) = self.token() {
-            self.cluster.end(token, attempt, end);
-        }
+        attempt.end(end);
         NextPart::Done(answer)
     }
 

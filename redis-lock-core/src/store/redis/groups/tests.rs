@@ -69,7 +69,15 @@ fn answer_all(split: &mut Split, answers: &[(usize, Result<Answer, Fault>)]) -> 
 
 /// All groups of a first attempt answer so.
 fn first(command: &Command, answers: [Result<Answer, Fault>; 3]) -> (Split, NextPart) {
-    let (mut split, next) = Split::start(command, &Arc::default());
+    first_on(&Arc::default(), command, answers)
+}
+
+fn first_on(
+    cluster: &Arc<ClusterMode>,
+    command: &Command,
+    answers: [Result<Answer, Fault>; 3],
+) -> (Split, NextPart) {
+    let (mut split, next) = Split::start(command, cluster);
     assert_eq!(shown(&next), "A0 A1 A2");
     let answers: Vec<_> = answers.into_iter().enumerate().collect();
     let next = answer_all(&mut split, &answers);
@@ -118,10 +126,10 @@ fn after_rounds_in_vain_what_comes_first_is_kept() {
 fn who_waits_looks_there_first() {
     for (ordered, again) in [(false, "A1"), (true, "A0 A1")] {
         let command = acquire(true, ordered, 0);
-        let (mut split, _) = first(&command, [held(), busy(true), held()]);
+        let cluster = Arc::default();
+        let (mut split, _) = first_on(&cluster, &command, [held(), busy(true), held()]);
         let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
         done(next).unwrap();
-        let cluster = Arc::clone(&split.cluster);
 
         let (mut split, next) = Split::start(&command, &cluster);
         assert_eq!(shown(&next), again);
@@ -174,15 +182,15 @@ fn what_may_have_been_executed_somewhere_is_not_known_to_be_refused() {
 #[test]
 fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
     let command = acquire(true, false, 0);
-    let (split, next) = first(&command, [held(), busy(true), held()]);
+    let cluster = Arc::default();
+    let (split, next) = first_on(&cluster, &command, [held(), busy(true), held()]);
     assert_eq!(shown(&next), "R0 R2");
-    let cluster = Arc::clone(&split.cluster);
     assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
     let again = Split::start(&command, &cluster).1;
     assert_eq!(done(again).unwrap(), Answer::Tombstone);
     // An attempt that was cut before anything had to be given back can be used again.
-    let (split, _) = Split::start(&command, &Arc::default());
-    let cluster = Arc::clone(&split.cluster);
+    let cluster = Arc::default();
+    let (split, _) = Split::start(&command, &cluster);
     assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
     assert_eq!(shown(&Split::start(&command, &cluster).1), "A0 A1 A2");
 }
@@ -190,8 +198,8 @@ fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
 #[test]
 fn an_attempt_after_which_the_token_was_asked_for_again_gives_nothing_back() {
     let command = acquire(true, false, 0);
-    let (mut old, _) = Split::start(&command, &Arc::default());
-    let cluster = Arc::clone(&old.cluster);
+    let cluster = Arc::default();
+    let (mut old, _) = Split::start(&command, &cluster);
     let (_new, next) = Split::start(&command, &cluster);
     assert_eq!(shown(&next), "A0 A1 A2");
     let next = answer_all(&mut old, &[(0, held()), (1, busy(true)), (2, held())]);
@@ -203,11 +211,12 @@ fn a_token_that_may_yet_be_given_back_is_not_asked_for_again() {
     let command = acquire(true, false, 0);
     let again = |class| {
         let answers = [held(), fault(FaultClass::Unknown), held()];
-        let (mut split, next) = first(&command, answers);
+        let cluster = Arc::default();
+        let (mut split, next) = first_on(&cluster, &command, answers);
         assert_eq!(shown(&next), "R0 R2");
         let next = answer_all(&mut split, &[(0, fault(FaultClass::Refused)), (2, fault(class))]);
         assert!(done(next).unwrap_err().class.is_unknown());
-        Split::start(&command, &split.cluster).1
+        Split::start(&command, &cluster).1
     };
     // Such a release may be executed after every group was acquired.
     for class in [FaultClass::Unknown, FaultClass::Late] {
