@@ -65,12 +65,6 @@ pub(crate) struct Core {
     pub(super) me: Weak<Self>,
 }
 
-impl std::fmt::Debug for Core {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("manager", &self.manager).finish_non_exhaustive()
-    }
-}
-
 thread_local! {
     /// A `Work` to reuse: every step needs one, and allocating it each time would take time.
     static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };

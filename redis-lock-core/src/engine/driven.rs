@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
 use super::path::{Job, Origin, Path};
-use super::places::{Place, PlaceId};
+use super::places::{Place, PlaceId, Several};
 use super::run::PlaceWatch;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
@@ -87,7 +87,7 @@ impl Core {
         let path = places.iter().map(|place| place.path.traffic().due()).min();
         [
             ("path", path.unwrap_or(Moment::NEVER)),
-            ("map", self.places.look_due()),
+            ("map", self.places.as_several().map_or(Moment::NEVER, Several::look_due)),
             ("table", self.table.next_due()),
             ("reaper", self.reaper.lock().due()),
             ("search", self.search.lock().due()),

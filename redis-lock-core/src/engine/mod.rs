@@ -77,12 +77,6 @@ pub(crate) struct Link {
     thread: OnceLock<()>,
 }
 
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("manager", &self.core.manager).finish_non_exhaustive()
-    }
-}
-
 impl Link {
     pub(crate) fn new(time_limit: Duration, arbiter: ArbiterFactory<'_>) -> Self {
         let unique = crate::domain::env::unique();
@@ -103,7 +97,7 @@ impl Link {
 
     /// Whether there are several nodes, so that keys may be on their way between them.
     pub(crate) fn has_map(&self) -> bool {
-        self.core.places.unrouted().is_some()
+        self.core.places.as_several().is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -280,8 +274,10 @@ impl Link {
     /// The same after the map has been read again, where there is one: keys that were on their way
     /// between two nodes may have arrived by then.
     pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
-        let Some(unrouted) = self.core.places.unrouted() else { return self.query(command).await };
-        let answer = self.core.query_at(unrouted, command);
+        let Some(several) = self.core.places.as_several() else {
+            return self.query(command).await;
+        };
+        let answer = self.core.query_at(&several.unrouted, command);
         self.core.waker.wake();
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
@@ -337,7 +333,7 @@ impl Link {
     ) -> Result<(), Fault> {
         /// More than enough for a key of each node, if there are some hundred.
         const MOST_NAMES: u32 = 16_384;
-        if self.core.places.unrouted().is_some() && self.core.places.version() == 0 {
+        if self.core.places.as_several().is_some_and(|several| !several.has_map()) {
             self.query(command(names(0))).await?;
         }
         let primaries = self.core.places.primaries();
@@ -356,11 +352,12 @@ impl Link {
 
     /// Waits until there is a map.
     async fn mapped(&self) -> Result<(), Fault> {
-        let Some(unrouted) = self.core.places.unrouted() else { return Ok(()) };
-        if self.core.places.version() > 0 {
-            return Ok(());
+        match self.core.places.as_several().filter(|several| !several.has_map()) {
+            Some(several) => {
+                self.when_ready(&several.unrouted).await.unwrap_or_else(|_| Err(stopped()))
+            }
+            None => Ok(()),
         }
-        self.when_ready(unrouted).await.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn when_ready(&self, place: &Arc<Place>) -> oneshot::Receiver<Result<(), Fault>> {

@@ -85,7 +85,7 @@ impl Deref for Notices {
 }
 
 /// What has to be done after a step: outcomes to hand over, entries to send, notices to carry out.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,

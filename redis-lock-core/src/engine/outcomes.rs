@@ -327,9 +327,9 @@ impl Core {
         (settled, touched): (&mut Vec<Settled>, &mut Vec<Arc<Place>>),
     ) {
         let Some(main) = entry.main() else { return };
-        let parts = match self.places.cluster() {
-            Some(cluster) if entry.is_split() => {
-                let (parts, outcome) = Gathering::begin(entry, now, cluster);
+        let parts = match self.places.as_several() {
+            Some(several) if entry.is_split() => {
+                let (parts, outcome) = Gathering::begin(entry, now, &several.cluster);
                 settled.extend(outcome);
                 parts
             }
@@ -379,9 +379,8 @@ impl Core {
         match redirect {
             Some(Redirect::Moved { slot, to }) => self.moved(*slot, to),
             Some(Redirect::Ask { to }) => {
-                if let Some(place) = self.places.named(to) {
-                    return place;
-                }
+                let named = self.places.as_several().and_then(|several| several.named(to));
+                return named.unwrap_or_else(|| self.places.of(main));
             }
             None => {}
         }
@@ -400,21 +399,24 @@ impl Core {
 impl Core {
     /// A node contradicted the map, or may have.
     pub(crate) fn look_soon(&self) {
-        if let Some(due) = self.places.look_soon() {
-            self.waker.wake_by(due);
+        if let Some(several) = self.places.as_several() {
+            self.waker.wake_by(several.look_soon());
         }
     }
 
     /// A node says that another one has a slot.
     pub(super) fn moved(&self, slot: u16, to: &NodeName) {
-        self.places.correct(slot, to);
+        if let Some(several) = self.places.as_several() {
+            several.correct(slot, to);
+        }
         self.look_soon();
     }
 
     /// Begins to read the map when that is due.
     pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
-        if let Some(unrouted) = self.places.begin_look(now)
-            && !unrouted.path.traffic().look(now, results)
+        if let Some(several) = self.places.as_several()
+            && several.begins_look(now)
+            && !several.unrouted.path.traffic().look(now, results)
         {
             // What is being read may be older than the reason for this look.
             self.look_soon();
@@ -423,16 +425,16 @@ impl Core {
 
     /// The map was read.
     pub(crate) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
-        let Some(unrouted) = self.places.unrouted() else { return };
+        let Some(several) = self.places.as_several() else { return };
         let mut results = Results::default();
-        let gone = self.places.take_map(map, Moment::now());
+        let gone = several.take_map(map, Moment::now());
         for place in &gone {
             let what = "this node is no primary any more";
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
             place.path.wake_deposed();
         }
-        unrouted.path.traffic().looked(number, Moment::now(), &mut results);
+        several.unrouted.path.traffic().looked(number, Moment::now(), &mut results);
         for place in self.places.primaries().iter() {
             let is_here = |main: &str| self.places.of(main).id == place.id;
             place.path.traffic().give_up_moved(is_here, &mut results);
@@ -443,17 +445,12 @@ impl Core {
         if !gone.is_empty() {
             self.release_again(work);
         }
-        self.notify_moved(work);
-    }
-
-    /// Has machines whose lock is at another place now ask, or renew, at once.
-    fn notify_moved(&self, work: &mut Work) {
-        let moved = self.places.take_moved();
-        if moved.is_empty() {
-            return;
+        let moved = several.take_moved();
+        if !moved.is_empty() {
+            // Machines whose lock is at another place now ask, or renew, at once.
+            let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
+            self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
+            self.send(work);
         }
-        let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
-        self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
-        self.send(work);
     }
 }

@@ -52,8 +52,6 @@ struct Engine<'a> {
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
     place_tasks: HashMap<PlaceId, PlaceTasks>,
-    /// The task that waits for changes of the map, if there are several nodes.
-    directory: Option<JoinHandle<()>>,
 }
 
 /// Runs until no reference to the `Locks` is left, or until a shutdown is done.
@@ -65,11 +63,10 @@ pub(super) fn serve(core: &Arc<Core>) {
             let (report, inputs) = mpsc::unbounded_channel();
             let (hint_sender, hints) = mpsc::unbounded_channel();
             let (place_tasks, work) = (HashMap::new(), Box::default());
-            let directory = core.places.directory().map(|directory| {
-                tokio::spawn(keep_watching(Arc::clone(core), Arc::clone(directory)))
-            });
-            let mut engine =
-                Engine { core, work, inputs, report, hints, hint_sender, place_tasks, directory };
+            if let Some(several) = core.places.as_several() {
+                tokio::spawn(keep_watching(Arc::clone(core), Arc::clone(&several.directory)));
+            }
+            let mut engine = Engine { core, work, inputs, report, hints, hint_sender, place_tasks };
             engine.run().await;
         });
     }
@@ -179,8 +176,8 @@ impl Engine<'_> {
                 connecting.await.map(|made| JobReport::Connected(id, number, made))
             }));
         }
-        let directory = Arc::clone(self.core.places.directory()?);
-        let known = self.core.places.names();
+        let several = self.core.places.as_several()?;
+        let (directory, known) = (Arc::clone(&several.directory), several.names());
         Some(Box::pin(async move {
             directory.look(known).await.map(|map| JobReport::Looked(number, map))
         }))
@@ -263,14 +260,6 @@ fn poll_any(
         }
     }
     if is_ready { Poll::Ready(None) } else { Poll::Pending }
-}
-
-impl Drop for Engine<'_> {
-    fn drop(&mut self) {
-        if let Some(directory) = self.directory.take() {
-            directory.abort();
-        }
-    }
 }
 
 impl PlaceTasks {

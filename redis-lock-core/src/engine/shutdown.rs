@@ -105,7 +105,9 @@ impl Core {
         self.closed.store(true, Ordering::Release);
         // Readers may have outcomes in hand that find their next place only after this.
         self.reaper.lock().end();
-        self.places.end();
+        if let Some(several) = self.places.as_several() {
+            several.end();
+        }
         self.end_all(&LockError::Shutdown, &LossReason::Shutdown, work);
         self.stop_paths();
         // What was put meanwhile is refused as well.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{ENGINE_READS_AFTER, Job, LockId, News, Reader, Results};
-use super::places::{Place, PlaceId, UNROUTED};
+use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -202,7 +202,8 @@ impl Core {
         let places = self.places.all();
         let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
-        let (table, look) = (self.table.next_due(), self.places.look_due());
+        let look = self.places.as_several().map_or(Moment::NEVER, Several::look_due);
+        let table = self.table.next_due();
         let reaper = self.reaper.lock().due();
         let search = self.search.lock().due();
         [table, look, reaper, search, closing]

@@ -94,12 +94,6 @@ pub(crate) struct Path {
     pub(crate) task_news: SharedNews,
 }
 
-impl std::fmt::Debug for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Path").finish_non_exhaustive()
-    }
-}
-
 pub(crate) struct Traffic {
     connection: ConnectionState,
     pub(crate) role: ReaderRole,

@@ -14,13 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::several::Several;
+pub(crate) use self::several::Several;
 use super::path::Path;
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
-use crate::store::redis::ClusterMode;
-use crate::store::wire::{Directory, Map, NodeName};
+use crate::store::wire::{Directory, NodeName};
 
 /// Identifies a place of one engine. No number is used twice.
 pub(crate) type PlaceId = u64;
@@ -43,13 +42,16 @@ pub(crate) struct Place {
     pub(crate) hints_enabled: AtomicBool,
 }
 
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl Place {
+    pub(super) fn new(
+        id: PlaceId,
+        name: Option<NodeName>,
+        path: Path,
+        connector: Option<Arc<dyn Connector>>,
+    ) -> Self {
+        Self { id, name, path, connector, hints_enabled: AtomicBool::new(false) }
+    }
+
     pub(crate) fn is_unrouted(&self) -> bool {
         self.id == UNROUTED
     }
@@ -68,13 +70,7 @@ impl Places {
         if let Some(made) = connector.connect_at_once() {
             path.traffic().connect_at_once(made, Moment::now());
         }
-        let place = Place {
-            id: FIRST,
-            name: None,
-            path,
-            connector: Some(connector),
-            hints_enabled: AtomicBool::new(false),
-        };
+        let place = Place::new(FIRST, None, path, Some(connector));
         Self::One(Arc::new(place))
     }
 
@@ -83,14 +79,8 @@ impl Places {
         Self::Several(Box::new(Several::new(directory, time_limit, spread)))
     }
 
-    /// Closes the paths of all nodes that are still to be found.
-    pub(crate) fn end(&self) {
-        if let Some(several) = self.as_several() {
-            several.end();
-        }
-    }
-
-    fn as_several(&self) -> Option<&Several> {
+    /// Where there are several nodes, or one that may be replaced by another.
+    pub(crate) fn as_several(&self) -> Option<&Several> {
         match self {
             Self::One(_) => None,
             Self::Several(several) => Some(several),
@@ -140,64 +130,8 @@ impl Places {
         self.all().into_iter().find(|place| place.id == id)
     }
 
-    /// The unrouted place, where entries without a node wait.
-    pub(crate) fn unrouted(&self) -> Option<&Arc<Place>> {
-        self.as_several().map(|several| &several.unrouted)
-    }
-
-    pub(crate) fn directory(&self) -> Option<&Arc<dyn Directory>> {
-        self.as_several().map(|several| &several.directory)
-    }
-
-    pub(super) fn cluster(&self) -> Option<&Arc<ClusterMode>> {
-        self.as_several().map(|several| &several.cluster)
-    }
-
     /// Grows with each change of the routing.
     pub(crate) fn version(&self) -> u64 {
         self.as_several().map_or(0, |several| several.routing().version())
-    }
-
-    /// The names of all known nodes.
-    pub(crate) fn names(&self) -> Vec<NodeName> {
-        self.all().iter().filter_map(|place| place.name.clone()).collect()
-    }
-
-    /// The place of a node, known or not.
-    pub(crate) fn named(&self, name: &NodeName) -> Option<Arc<Place>> {
-        self.as_several()?.named(name)
-    }
-
-    /// Routes a slot to another node, because a node said so.
-    pub(crate) fn correct(&self, slot: u16, to: &NodeName) {
-        if let Some(several) = self.as_several() {
-            several.correct(slot, to);
-        }
-    }
-
-    /// Has the map read soon. Returns when, if there are several nodes.
-    pub(crate) fn look_soon(&self) -> Option<Moment> {
-        self.as_several().map(Several::look_soon)
-    }
-
-    /// When the map has to be read.
-    pub(crate) fn look_due(&self) -> Moment {
-        self.as_several().map_or(Moment::NEVER, Several::look_due)
-    }
-
-    /// Returns the unrouted place if it is time to read the map.
-    pub(crate) fn begin_look(&self, now: Moment) -> Option<&Arc<Place>> {
-        let several = self.as_several().filter(|several| several.begins_look(now))?;
-        Some(&several.unrouted)
-    }
-
-    /// Replaces the map. Returns the places that are not on the new one.
-    pub(crate) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
-        self.as_several().map(|several| several.take_map(map, now)).unwrap_or_default()
-    }
-
-    /// The slots, in order, whose owner has changed since the last call.
-    pub(crate) fn take_moved(&self) -> Vec<u16> {
-        self.as_several().map(Several::take_moved).unwrap_or_default()
     }
 }

@@ -21,12 +21,13 @@ const UNCERTAIN_PAUSE: Duration = LOOK_PAUSE;
 const FRESH: Duration = Duration::from_secs(1);
 
 pub(crate) struct Several {
-    pub(super) directory: Arc<dyn Directory>,
+    pub(crate) directory: Arc<dyn Directory>,
     routing: RwLock<Arc<Routing>>,
-    pub(super) unrouted: Arc<Place>,
+    /// Where entries without a node wait for a map.
+    pub(crate) unrouted: Arc<Place>,
     look: NonPoisonMutex<Look>,
     /// The acquisitions of keys in several slots that are under way.
-    pub(super) cluster: Arc<ClusterMode>,
+    pub(crate) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
     /// Whether the engine has ended, so that no thread connects to new nodes any more.
     is_over: AtomicBool,
@@ -45,13 +46,7 @@ struct Look {
 
 impl Several {
     pub(super) fn new(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
-        let unrouted = Arc::new(Place {
-            id: UNROUTED,
-            name: None,
-            path: Path::new(time_limit, spread),
-            connector: None,
-            hints_enabled: AtomicBool::new(false),
-        });
+        let unrouted = Arc::new(Place::new(UNROUTED, None, Path::new(time_limit, spread), None));
         Self {
             directory,
             routing: RwLock::default(),
@@ -69,9 +64,19 @@ impl Several {
         Arc::clone(&self.routing.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether a map was ever read.
+    pub(crate) fn has_map(&self) -> bool {
+        self.routing().version() > 0
+    }
+
+    /// The names of all known nodes.
+    pub(crate) fn names(&self) -> Vec<NodeName> {
+        self.routing().places().filter_map(|place| place.name.clone()).collect()
+    }
+
     /// New places are closed from now on. They are made while the routing is locked, so that whoever
     /// asks for all places after this finds those that are not.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let _locked = self.routing.write().unwrap_or_else(PoisonError::into_inner);
         self.is_over.store(true, Ordering::Release);
     }
@@ -81,7 +86,7 @@ impl Several {
     }
 
     /// The place of a node, known or not.
-    pub(super) fn named(&self, name: &NodeName) -> Option<Arc<Place>> {
+    pub(crate) fn named(&self, name: &NodeName) -> Option<Arc<Place>> {
         if let Some(place) = self.routing().of_name(name) {
             return Some(Arc::clone(place));
         }
@@ -100,13 +105,8 @@ impl Several {
                 traffic.stop();
             }
         }
-        Arc::new(Place {
-            id,
-            name: Some(Arc::clone(name)),
-            path,
-            connector: Some(self.directory.connector(name)),
-            hints_enabled: AtomicBool::new(false),
-        })
+        let connector = self.directory.connector(name);
+        Arc::new(Place::new(id, Some(Arc::clone(name)), path, Some(connector)))
     }
 
     /// Replaces the routing; returns the old one and the new one.
@@ -118,13 +118,13 @@ impl Several {
     }
 
     /// Routes a slot to another node, because a node said so.
-    pub(super) fn correct(&self, slot: u16, to: &NodeName) {
+    pub(crate) fn correct(&self, slot: u16, to: &NodeName) {
         self.change(|routing| routing.corrected(slot, to, |name| self.make(name)));
     }
 
     /// Replaces the map unless the present one is newer. Returns the places that are not on the new
     /// one.
-    pub(super) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
+    pub(crate) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         {
             let mut look = self.look.lock();
             look.last = Some(now);
@@ -142,7 +142,7 @@ impl Several {
     }
 
     /// The slots, in order, whose owner has changed since the last call.
-    pub(super) fn take_moved(&self) -> Vec<u16> {
+    pub(crate) fn take_moved(&self) -> Vec<u16> {
         if self.routing().moved().is_empty() {
             return Vec::new();
         }
@@ -151,19 +151,19 @@ impl Several {
     }
 
     /// Has the map read soon; returns when.
-    pub(super) fn look_soon(&self) -> Moment {
+    pub(crate) fn look_soon(&self) -> Moment {
         let mut look = self.look.lock();
         let soonest = look.last.map_or(Moment::START, |last| last.after(LOOK_PAUSE));
         look.at = look.at.min(soonest.max(Moment::now()));
         look.at
     }
 
-    pub(super) fn look_due(&self) -> Moment {
+    pub(crate) fn look_due(&self) -> Moment {
         self.look.lock().at
     }
 
     /// Whether it is time to read the map.
-    pub(super) fn begins_look(&self, now: Moment) -> bool {
+    pub(crate) fn begins_look(&self, now: Moment) -> bool {
         let mut look = self.look.lock();
         if now < look.at {
             return false;

@@ -48,7 +48,8 @@ fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
 
 /// Waits until the first node's connection is known to have ended.
 fn until_its_end_is_noticed(locks: &Locks) {
-    let failed = locks.link().core().places.named(&"node-0:1".into()).unwrap();
+    let failed =
+        locks.link().core().places.as_several().unwrap().named(&"node-0:1".into()).unwrap();
     eventually(PATIENCE, "its end is noticed", || failed.path.traffic().epoch().is_none());
 }
 

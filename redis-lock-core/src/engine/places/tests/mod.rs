@@ -56,7 +56,7 @@ fn the_map_is_read_again_when_a_subscription_begins_and_when_it_ends() {
     let key = cluster.key_of(0);
     locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
     let core = locks.link().core();
-    let place = core.places.named(&"node-0:1".into()).unwrap().id;
+    let place = core.places.as_several().unwrap().named(&"node-0:1".into()).unwrap().id;
     // No message reported what changed before the subscription began.
     for hints_enabled in [false, true] {
         let before = looks_at_rest(&cluster);
@@ -257,7 +257,7 @@ fn what_waits_for_a_node_goes_where_the_next_map_says() {
     let (key, other) = (cluster.key_of(0), cluster.key_of(1));
     let guard = locks.mutex(&key).renew(false).blocking_acquire().unwrap();
     locks.mutex(&other).blocking_acquire().unwrap().blocking_release().unwrap();
-    let place = locks.link().core().places.named(&"node-0:1".into()).unwrap();
+    let place = locks.link().core().places.as_several().unwrap().named(&"node-0:1".into()).unwrap();
     cluster.vanish(0);
     eventually(PATIENCE, "it is noticed", || place.path.traffic().epoch().is_none());
     drop(guard);
