@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
-use super::path::{Job, Origin, Path};
+use super::path::{Origin, Path};
 use super::places::{Place, PlaceId, Several};
 use super::run::PlaceWatch;
 use crate::domain::clock::Moment;
@@ -69,10 +69,8 @@ impl Core {
         self.waker.wakes();
         let turn = self.turn(work);
         self.notices.add(&mut work.notices);
-        let due = turn.due.unwrap_or(Moment::NEVER);
-        let due = self.waker.sleep_until(due, || self.table.next_due());
-        let connects = turn.jobs.iter().map(|(place, Job::Connect(number))| (*place, *number));
-        let connects = connects.collect();
+        let due = self.waker.sleep_until(turn.due, || self.table.next_due());
+        let connects = turn.connects;
         Driven { due, connects, is_done: self.is_done(Moment::now()) }
     }
 

@@ -10,13 +10,13 @@ use std::{io, thread};
 use futures_util::FutureExt;
 use tokio::runtime;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::core::{Core, Work};
-use super::path::{Job, Reader};
+use super::path::Reader;
 use super::places::{Place, PlaceId};
-use super::runtime::mark_engine;
+use super::runtime::BlockingCall;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::wire::{Directory, Map, keep_listening};
@@ -31,16 +31,15 @@ pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::Atom
 
 /// The result of a job.
 enum JobReport {
-    Connected(PlaceId, u64, Connected),
+    Connected(PlaceId, u64, Result<Connected, Fault>),
     Looked(u64, Map),
-    Failed(PlaceId, u64, Fault),
 }
 
 /// The tasks and registrations of a place, besides its path.
 #[derive(Default)]
 struct PlaceTasks {
     /// The task that listens for hints, beside the connection of this epoch.
-    listener: Option<(u64, JoinHandle<()>)>,
+    listener: Option<(u64, JoinSet<()>)>,
     watch: PlaceWatch,
 }
 
@@ -56,7 +55,8 @@ struct Engine<'a> {
 
 /// Runs until no reference to the `Locks` is left, or until a shutdown is done.
 pub(super) fn serve(core: &Arc<Core>) {
-    mark_engine();
+    // Although it has a runtime, its thread is no task of it that could read in its place.
+    let _call = BlockingCall::begin();
     let built = runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = built {
         runtime.block_on(async {
@@ -131,39 +131,33 @@ impl Engine<'_> {
                     self.core.made(place, number, made, &mut self.work);
                 }
                 JobReport::Looked(number, map) => self.core.looked(number, &map, &mut self.work),
-                JobReport::Failed(place, number, fault) => {
-                    self.core.not_made(place, number, fault, &mut self.work);
-                }
             }
         }
         let turn = self.core.turn(&mut self.work);
-        for (place, job) in turn.jobs {
-            self.begin(place, job);
+        for (place, number) in turn.connects {
+            self.begin(place, number);
         }
         self.core.notices.add(&mut self.work.notices);
         self.core.notices.hand_to_thread(self.core.notifier());
         self.start_tasks();
-        let now = Moment::now();
-        let watch = self.core.notices.watch(now, self.core.notifier());
-        turn.due.unwrap_or(now).min(watch)
+        turn.due.min(self.core.notices.watch(Moment::now(), self.core.notifier()))
     }
 
-    /// Carries out a job on this runtime. The path limits its time.
-    fn begin(&self, place: PlaceId, job: Job) {
-        let Job::Connect(number) = job;
+    /// Connects to a place on this runtime, or reads the map for the unrouted place. The path limits the
+    /// time for it.
+    fn begin(&self, place: PlaceId, number: u64) {
         let Some(work) = self.job(place, number) else { return };
         let report = self.report.clone();
         tokio::spawn(async move {
             let done = std::panic::AssertUnwindSafe(work).catch_unwind().await;
             let input = done
                 .unwrap_or_else(|_| Err(Fault::driver_panicked()))
-                .unwrap_or_else(|fault| JobReport::Failed(place, number, fault));
+                .unwrap_or_else(|fault| JobReport::Connected(place, number, Err(fault)));
             // When the engine has ended, nobody receives it.
             let _ = report.send(input);
         });
     }
 
-    /// Connects to a place, or reads the map for the unrouted place.
     fn job(
         &self,
         place: PlaceId,
@@ -173,7 +167,7 @@ impl Engine<'_> {
         if let Some(connector) = &place.connector {
             let (connecting, id) = (connector.connect(), place.id);
             return Some(Box::pin(async move {
-                connecting.await.map(|made| JobReport::Connected(id, number, made))
+                connecting.await.map(|made| JobReport::Connected(id, number, Ok(made)))
             }));
         }
         let several = self.core.places.as_several()?;
@@ -186,13 +180,7 @@ impl Engine<'_> {
     /// Subscribes and watches the sockets for all present connections.
     fn start_tasks(&mut self) {
         let places = self.core.places.all();
-        let gone = |id: &PlaceId| !places.iter().any(|place| place.id == *id);
-        let gone: Vec<_> = self.place_tasks.keys().copied().filter(gone).collect();
-        for id in gone {
-            if let Some(tasks) = self.place_tasks.remove(&id) {
-                tasks.end();
-            }
-        }
+        self.place_tasks.retain(|id, _| places.iter().any(|place| place.id == *id));
         for place in places.iter().filter(|place| !place.is_unrouted()) {
             let tasks = self.place_tasks.entry(place.id).or_default();
             if tasks.follow_epoch(place, &self.hint_sender) {
@@ -273,24 +261,17 @@ impl PlaceTasks {
         let epoch = place.path.traffic().epoch();
         let mut ended = false;
         if self.listener.as_ref().map(|(epoch, _)| *epoch) != epoch {
-            if let Some((_, listener)) = self.listener.take() {
-                listener.abort();
-                ended = true;
-            }
+            // The former task ends with its set.
+            ended = self.listener.take().is_some();
             if let (Some(epoch), Some(connector)) = (epoch, &place.connector) {
                 let hints = Hints::new(place.id, hints.clone());
-                let listening = keep_listening(Arc::clone(connector), hints, true);
-                self.listener = Some((epoch, tokio::spawn(listening)));
+                let mut listener = JoinSet::new();
+                listener.spawn(keep_listening(Arc::clone(connector), hints, true));
+                self.listener = Some((epoch, listener));
             }
         }
         self.watch.follow(place);
         ended
-    }
-
-    fn end(self) {
-        if let Some((_, listener)) = self.listener {
-            listener.abort();
-        }
     }
 }
 

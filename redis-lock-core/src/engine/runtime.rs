@@ -99,7 +99,6 @@ pub(crate) enum Sender {
 }
 
 thread_local! {
-    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
 
     /// How many blocking calls of this thread are going on, one inside another.
     static BLOCKING_CALLS: Cell<u32> = const { Cell::new(0) };
@@ -123,24 +122,10 @@ impl Drop for BlockingCall {
 }
 
 impl Sender {
-    /// The caller.
+    /// The caller. A task of its runtime can read answers sooner than the engine's thread.
     pub(super) fn current() -> Self {
         let is_blocked = BLOCKING_CALLS.try_with(Cell::get).unwrap_or_default() > 0;
-        let runtime = if is_blocked { None } else { current_runtime() };
-        runtime.map_or(Self::Other, Self::Task)
+        let runtime = if is_blocked { None } else { CurrentRuntime::find() };
+        runtime.map_or(Self::Other, |runtime| Self::Task(runtime.id()))
     }
-}
-
-/// Marks this thread as the thread of an engine.
-pub(super) fn mark_engine() {
-    IS_ENGINE.set(true);
-}
-
-/// The runtime that this thread belongs to, if any: a task of it can read answers sooner than the
-/// engine's thread. Nothing on the engine's own thread, which reads anyway.
-fn current_runtime() -> Option<RuntimeId> {
-    if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
-        return None;
-    }
-    CurrentRuntime::find().map(|runtime| runtime.id())
 }

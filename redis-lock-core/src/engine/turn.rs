@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{ENGINE_READS_AFTER, Job, LockId, News, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, LockId, News, Reader, Results};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 use crate::Token;
@@ -18,11 +18,12 @@ use crate::store::{Connected, Event};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The results of one turn.
-#[derive(Debug, Default)]
 pub(crate) struct Pass {
     /// When the next one is due.
-    pub(crate) due: Option<Moment>,
-    pub(crate) jobs: Vec<(PlaceId, Job)>,
+    pub(crate) due: Moment,
+    /// The places to connect to, with the numbers of the attempts. At the unrouted place it is a read of the
+    /// map.
+    pub(crate) connects: Vec<(PlaceId, u64)>,
 }
 
 impl Core {
@@ -32,13 +33,13 @@ impl Core {
         let now = Moment::now();
         let mut results = Results::default();
         work.is_turn = true;
-        let mut jobs = Vec::new();
+        let mut connects = Vec::new();
         for place in self.places.all().iter() {
             self.turn_of(place, now, &mut results, work);
-            jobs.extend(results.jobs.drain(..).map(|job| (place.id, job)));
+            connects.extend(results.connects.drain(..).map(|number| (place.id, number)));
         }
         self.look_if_due(now, &mut results);
-        jobs.extend(results.jobs.drain(..).map(|job| (UNROUTED, job)));
+        connects.extend(results.connects.drain(..).map(|number| (UNROUTED, number)));
         // Machines get the outcomes that have arrived before their time limits are checked.
         self.send(work);
         self.tick(now, work);
@@ -49,7 +50,7 @@ impl Core {
         self.send(work);
         let drain = self.drain_if_due(now, work);
         work.is_turn = false;
-        Pass { due: Some(self.due(now).min(drain)), jobs }
+        Pass { due: self.due(now).min(drain), connects }
     }
 
     /// Reads the answers of a place, and supervises its connection.
@@ -82,28 +83,28 @@ impl Core {
         self.handle_news(place, results, work);
     }
 
-    /// A connection was made.
-    pub(crate) fn made(&self, place: PlaceId, number: u64, made: Connected, work: &mut Work) {
+    /// A connection was made, or could not be.
+    pub(crate) fn made(
+        &self,
+        place: PlaceId,
+        number: u64,
+        made: Result<Connected, Fault>,
+        work: &mut Work,
+    ) {
         let Some(place) = self.places.get(place) else { return };
         let mut results = Results::default();
         {
-            let mut traffic = place.path.traffic();
-            let now = Moment::now();
-            // Answers that the old connection has received meanwhile are read first, so that it
-            // does not count as silent.
-            traffic.pump(now, &mut results.settled);
-            traffic.connected(number, made, now, &mut results);
+            let (mut traffic, now) = (place.path.traffic(), Moment::now());
+            match made {
+                Ok(made) => {
+                    // Answers that the old connection has received meanwhile are read first, so that it
+                    // does not count as silent.
+                    traffic.pump(now, &mut results.settled);
+                    traffic.connected(number, made, now, &mut results);
+                }
+                Err(fault) => traffic.failed(number, fault, now, &mut results),
+            }
         }
-        self.take_in(&mut results, work);
-        self.handle_news(&place, &mut results, work);
-        self.send(work);
-    }
-
-    /// A connection could not be made.
-    pub(crate) fn not_made(&self, place: PlaceId, number: u64, fault: Fault, work: &mut Work) {
-        let Some(place) = self.places.get(place) else { return };
-        let mut results = Results::default();
-        place.path.traffic().failed(number, fault, Moment::now(), &mut results);
         self.take_in(&mut results, work);
         self.handle_news(&place, &mut results, work);
         self.send(work);

@@ -154,14 +154,14 @@ impl SimulatedProcess {
         }
         for (place, number, made) in std::mem::take(&mut self.inputs) {
             match made {
-                Ok(made) => self.core.made(place, number, made, &mut self.work),
-                Err(fault) => self.core.not_made(place, number, fault, &mut self.work),
+                Ok(made) => self.core.made(place, number, Ok(made), &mut self.work),
+                Err(fault) => self.core.made(place, number, Err(fault), &mut self.work),
             }
         }
         for (number, map) in std::mem::take(&mut self.maps) {
             match map {
                 Ok(map) => self.core.looked(number, &map, &mut self.work),
-                Err(fault) => self.core.not_made(UNROUTED, number, fault, &mut self.work),
+                Err(fault) => self.core.made(UNROUTED, number, Err(fault), &mut self.work),
             }
         }
         if let Some(commands) = self.opens_after {

@@ -58,13 +58,6 @@ const MIN_DROPPED_SWEEP: usize = 1024;
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Something that the driver of a path has to do.
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// Connect, and report the result under this number.
-    Connect(u64),
-}
-
 /// What happened to the connection, for those who drive the path.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -81,7 +74,8 @@ pub(crate) struct Results {
     pub(crate) overdue: Vec<Overdue>,
     pub(crate) ready: Vec<(ReadyReply, Result<(), Fault>)>,
     pub(crate) news: Vec<News>,
-    pub(crate) jobs: Vec<Job>,
+    /// The numbers under which the driver of the path has to connect, and to report the result.
+    pub(crate) connects: Vec<u64>,
 }
 
 /// Tells a caller whether the server can be used.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
-    ConnectionState, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled,
-    Traffic, Up, ping,
+    ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Traffic,
+    Up, ping,
 };
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -54,10 +54,10 @@ impl Attempts {
         self.present.is_some()
     }
 
-    fn begin(&mut self, now: Moment) -> Job {
+    fn begin(&mut self, now: Moment) -> u64 {
         self.count += 1;
         self.present = Some((self.count, now));
-        Job::Connect(self.count)
+        self.count
     }
 
     /// Returns when this one began, if it is the one that is under way, which ends then.
@@ -168,7 +168,7 @@ impl Traffic {
             // its time limit. If not, the network is slow or the server frozen, and the first one
             // can stay.
             self.attempts.second_at = now.after(self.time_limit);
-            results.jobs.push(self.attempts.begin(now));
+            results.connects.push(self.attempts.begin(now));
         }
     }
 
@@ -188,13 +188,13 @@ impl Traffic {
         let tries =
             matches!(self.connection, ConnectionState::Connecting | ConnectionState::Down(_));
         if tries && !self.attempts.are_under_way() && now >= self.attempts.next {
-            results.jobs.push(self.attempts.begin(now));
+            results.connects.push(self.attempts.begin(now));
         }
     }
 
     /// The first connection was made, before anything is asked.
     pub(crate) fn connect_at_once(&mut self, made: Connected, now: Moment) {
-        let Job::Connect(number) = self.attempts.begin(now);
+        let number = self.attempts.begin(now);
         self.connected(number, made, now, &mut Results::default());
     }
 
@@ -269,7 +269,7 @@ impl Traffic {
     pub(crate) fn look(&mut self, now: Moment, results: &mut Results) -> bool {
         let begins = !self.attempts.are_under_way();
         if begins {
-            results.jobs.push(self.attempts.begin(now));
+            results.connects.push(self.attempts.begin(now));
         }
         begins
     }

@@ -93,7 +93,7 @@ fn a_connection_that_never_answered_pauses_before_the_next_attempt() {
         bench.put_question();
         let begun = bench.now;
         bench.turn(0);
-        while bench.results.jobs.is_empty() {
+        while bench.results.connects.is_empty() {
             bench.turn(1);
         }
         pauses.push(bench.now - begun);

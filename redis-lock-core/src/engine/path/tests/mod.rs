@@ -225,7 +225,7 @@ impl Bench {
 
     /// The attempts to connect that were begun since the last look.
     fn attempts(&mut self) -> Vec<u64> {
-        self.results.jobs.drain(..).map(|Job::Connect(number)| number).collect()
+        self.results.connects.drain(..).collect()
     }
 
     /// The only attempt since the last look.
