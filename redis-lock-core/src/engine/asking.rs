@@ -8,7 +8,7 @@ use tokio::task::coop::consume_budget;
 
 use super::Link;
 use super::path::LockId;
-use super::table::{Granted, Shard};
+use super::table::{Granted, Handle, Shard};
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
 use crate::domain::status::IdleEnd;
@@ -86,8 +86,9 @@ impl<L: HasLink> Asking<L> {
                     // Numbered under the machine's lock, so that the numbers follow the order of
                     // arrival.
                     number = core.number();
-                    let (handle, awaited) = oneshot::channel();
+                    let (sender, awaited) = oneshot::channel();
                     answer = LockAnswer::Awaited(awaited);
+                    let handle = Handle { id: id.clone(), answer: sender };
                     Waiter { id: number, handle, demand, asked: env.now }
                 };
                 match machine.ask(demand, waiter, env, out) {

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 
 use super::engine_waker::EngineWaker;
 use super::idle_leases::{IdleLeases, InUseAnswers};
-use super::notices::{Notice, Notices};
+use super::notice_list::NoticeList;
+use super::notices::Notice;
 use super::outages::Outages;
 use super::path::{After, LockId, Overdue, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
@@ -25,6 +26,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
+use crate::observe::{Audience, Observation};
 use crate::store::wire::contained;
 use crate::store::{Answer, Command};
 use crate::sync::NonPoisonMutex;
@@ -36,7 +38,9 @@ pub(crate) struct Core {
     pub(crate) manager: Arc<str>,
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
-    pub(crate) notices: Notices,
+    pub(crate) notices: NoticeList<Notice>,
+    /// Those who must not occupy all threads that carry out notices.
+    pub(super) audience: Audience,
     pub(super) reaper: NonPoisonMutex<Reaper>,
     pub(super) pending: Arc<PendingReleases>,
     pub(super) released: NonPoisonMutex<Released>,
@@ -79,7 +83,8 @@ impl Core {
             manager: manager.into(),
             places,
             waker: EngineWaker::default(),
-            notices: Notices::default(),
+            notices: NoticeList::default(),
+            audience: Audience::default(),
             reaper: NonPoisonMutex::default(),
             pending: Arc::default(),
             released: NonPoisonMutex::default(),
@@ -240,16 +245,17 @@ impl Core {
         // Not under a lock, because what ends with a hold may run the user's code.
         effects.moved.clear();
         // Most steps have none.
-        for later in effects.later.drain(..) {
-            if let Later::Lost(hold) = &later {
-                self.wake_each(Arc::clone(hold), hold.waiting());
-            }
-            match later {
-                Later::Missed(demand, fault) => {
-                    self.note_missed(&self.places.of(&id.main), demand, fault, notices);
+        for mut later in effects.later.drain(..) {
+            match &mut later {
+                Later::Lost(hold) => self.wake_each(Arc::clone(hold), hold.waiting()),
+                Later::Observe(observation) => {
+                    if let Observation::Missed { fault, is_first, .. } = &mut **observation {
+                        *is_first = self.note_missed(&self.places.of(&id.main), fault, notices);
+                    }
                 }
-                later => notices.push_back(Notice::of(id, later)),
+                _ => {}
             }
+            notices.push_back(Notice::Later(later));
         }
     }
 

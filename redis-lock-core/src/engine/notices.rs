@@ -6,43 +6,34 @@
 //! answer from others: another thread takes the rest.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::notice_list::NoticeList;
-use super::path::{InHand, LockId, QueueEntry, ReadyReply, Reply, Settled};
+use super::path::{InHand, QueueEntry, ReadyReply, Reply, Settled};
 use super::places::Place;
 use super::table::Handle;
-use crate::LockError;
 use crate::domain::error::Fault;
-use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Confirmation, Effects, Later, Machine};
-use crate::observe::{Audience, Observation};
+use crate::lock::{Confirmation, Effects, Later};
+use crate::observe::Observation;
 use crate::store::Answer;
 
 /// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
 /// a box.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    Grant(LockId, Handle, Arc<Hold>),
-    Fail(Handle, Box<LockError>),
-    Confirm(Confirm, Result<(), Box<LockError>>),
+    /// What a step of a machine wants done.
+    Later(Later<Handle>),
     Reply(Reply, Box<Result<Answer, Fault>>),
     Ready(ReadyReply, Box<Result<(), Fault>>),
-    Lost(Arc<Hold>),
-    Observe(Box<Observation>),
     /// Wakes one of several who are woken by the same.
     Wake(Waker),
-    /// What a bug has left of a machine, with its wakers.
-    Broken(Box<Machine<Handle>>),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
 }
 
 impl Notice {
     pub(super) fn confirm((confirm, outcome): Confirmation) -> Self {
-        Self::Confirm(confirm, outcome.map_err(Box::new))
+        Self::Later(Later::Confirm(confirm, outcome.map_err(Box::new)))
     }
 
     pub(super) fn reply(reply: Reply, answer: Result<Answer, Fault>) -> Self {
@@ -50,37 +41,7 @@ impl Notice {
     }
 
     pub(super) fn observe(observation: Observation) -> Self {
-        Self::Observe(Box::new(observation))
-    }
-
-    pub(super) fn of(id: &LockId, later: Later<Handle>) -> Self {
-        match later {
-            Later::Grant(handle, hold) => Self::Grant(id.clone(), handle, hold),
-            Later::Fail(handle, error) => Self::Fail(handle, error),
-            Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
-            Later::Lost(hold) => Self::Lost(hold),
-            Later::Missed(demand, fault) => {
-                Self::observe(Observation::Missed { demand, fault, is_first: true })
-            }
-            Later::Observe(observation) => Self::Observe(observation),
-            Later::Broken(machine) => Self::Broken(machine),
-        }
-    }
-}
-
-/// The notices that the engine or a reading task wants carried out.
-#[derive(Debug, Default)]
-pub(crate) struct Notices {
-    list: NoticeList<Notice>,
-    /// Those who must not occupy all threads.
-    pub(super) audience: Audience,
-}
-
-impl Deref for Notices {
-    type Target = NoticeList<Notice>;
-
-    fn deref(&self) -> &NoticeList<Notice> {
-        &self.list
+        Self::Later(Later::Observe(Box::new(observation)))
     }
 }
 

@@ -11,16 +11,15 @@ use super::core::{Core, Work, put_on};
 use super::notices::Notice;
 use super::path::{Gathering, LockId, Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
-use super::table::Shard;
+use super::table::{Handle, Shard};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
 #[cfg(test)]
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, Outcome, Outgoing};
+use crate::lock::{Later, Machine, Outcome, Outgoing};
 use crate::observe::{Observation, OutageLine};
 use crate::store::Answer;
 use crate::store::redis::NextPart;
@@ -165,21 +164,20 @@ impl Core {
     }
 
     /// A renewal of a lock was missed. Operators are told of the first lock of each outage, because
-    /// all locks of a server miss theirs at the same time.
+    /// all locks of a server miss theirs at the same time. Returns whether this is the first.
     pub(super) fn note_missed(
         &self,
         place: &Place,
-        demand: Arc<Demand>,
-        fault: Fault,
+        fault: &Fault,
         list: &mut VecDeque<Notice>,
-    ) {
+    ) -> bool {
         let now = Moment::now();
         let (is_first, line) = match fault.kind {
-            BackendErrorKind::Unreachable => self.outages.disconnects(place, &fault, now),
-            _ => self.outages.fails(place, &fault, now),
+            BackendErrorKind::Unreachable => self.outages.disconnects(place, fault, now),
+            _ => self.outages.fails(place, fault, now),
         };
         list.extend(notices(line));
-        list.push_back(Notice::observe(Observation::Missed { demand, fault, is_first }));
+        is_first
     }
 
     /// A connection can't be made.
@@ -215,23 +213,23 @@ impl Core {
 
     fn run(&self, notice: Notice, work: &mut Work) {
         match notice {
-            Notice::Grant(id, handle, hold) => {
-                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
+            Notice::Later(Later::Grant(Handle { id, answer }, hold)) => {
+                if let Err(Ok(hold)) = answer.send(Ok(hold)) {
                     self.take_back(&id, &hold, work);
                 }
             }
             // The caller may be gone, which changes nothing.
-            Notice::Fail(handle, error) => drop(handle.send(Err(error))),
-            Notice::Confirm(confirm, outcome) => {
+            Notice::Later(Later::Fail(handle, error)) => drop(handle.answer.send(Err(error))),
+            Notice::Later(Later::Confirm(confirm, outcome)) => {
                 drop(confirm.send(outcome.map_err(|error| *error)));
             }
+            Notice::Later(Later::Lost(hold)) => hold.report_end(Some(&self.audience)),
+            Notice::Later(Later::Observe(observation)) => observation.tell(&self.audience),
+            Notice::Later(Later::Broken(machine)) => drop(machine),
             Notice::Reply(reply, answer) => drop(reply.send(*answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
-            Notice::Lost(hold) => hold.report_end(Some(&self.notices.audience)),
             Notice::Wake(waker) => waker.wake(),
-            Notice::Broken(machine) => drop(machine),
             Notice::OpenReader(place) => self.open_reader(place),
-            Notice::Observe(observation) => observation.tell(&self.notices.audience),
         }
     }
 

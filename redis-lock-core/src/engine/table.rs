@@ -297,7 +297,12 @@ impl Drop for Locked<'_> {
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
 
 /// How a waiter is notified.
-pub(crate) type Handle = oneshot::Sender<Granted>;
+#[derive(Debug)]
+pub(crate) struct Handle {
+    /// The machine that it was asked of, which takes back what reaches no caller.
+    pub(crate) id: LockId,
+    pub(crate) answer: oneshot::Sender<Granted>,
+}
 
 /// A machine, and the data that is derived from it.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use super::path::LockId;
 use super::reading_tests::{
     Blocks, ask, current_thread, have_a_task_read, server_and_locks, two_workers,
 };
+use super::table::Handle;
 use super::tests::{PATIENCE, Still, have_a_lease_linger};
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
@@ -134,10 +135,12 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
     let guard = held(&locks);
     let core = locks.link().core();
     let demand = Arc::clone(&guard.hold().demand);
-    let (handle, mut awaited) = oneshot::channel();
+    let (answer, mut awaited) = oneshot::channel();
+    let id = LockId::of(&demand, || 0);
+    let handle = Handle { id: id.clone(), answer };
     core.act(|work| {
         core.begin(
-            &LockId::of(&demand, || 0),
+            &id,
             |_| 0,
             work,
             |machine, env, out| {

@@ -66,8 +66,6 @@ pub(crate) enum Later<W> {
     Confirm(Confirm, Result<(), Box<LockError>>),
     /// This hold was lost: wake those who wait for the loss, and notify subscribers.
     Lost(Arc<Hold>),
-    /// A renewal was missed; the lease still runs. Once, until the next renewal.
-    Missed(Arc<Demand>, Fault),
     /// For subscribers and recorders.
     Observe(Box<Observation>),
     /// A bug has broken this machine. It has wakers, so it is dropped when no lock of the engine is held.
@@ -93,7 +91,7 @@ impl<W> Effects<W> {
     pub(super) fn doubt(&mut self, hold: &Hold, fault: Fault, now: Moment) {
         let demand = Arc::clone(&hold.demand);
         match hold.doubted(now) {
-            true => self.later.push(Later::Missed(demand, fault)),
+            true => self.observe(Observation::Missed { demand, fault, is_first: true }),
             false => self.failed(&demand, fault),
         }
     }

@@ -346,7 +346,8 @@ fn a_lease_that_lasts_as_long_as_its_hold_may_is_not_renewed() {
 #[test]
 fn a_renewal_is_late_after_the_timeout_and_that_is_reported_once() {
     let missed = |bench: &mut Bench| {
-        let is_it = |later: &mut Later<u64>| matches!(later, Later::Missed(..));
+        let is_it =
+            |later: &mut Later<u64>| matches!(observed(later), Some(Observation::Missed { .. }));
         bench.effects.later.extract_if(.., is_it).count()
     };
     let (mut bench, hold, _renew) = renewing();
