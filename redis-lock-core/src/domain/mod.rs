@@ -11,7 +11,6 @@ pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod names;
-pub(crate) mod news_waiters;
 #[cfg(test)]
 pub(crate) mod planted;
 pub(crate) mod status;

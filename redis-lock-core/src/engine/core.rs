@@ -24,12 +24,11 @@ use super::runtime::Sender;
 use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::observe::{Audience, Observation};
 use crate::store::wire::contained;
 use crate::store::{Answer, Command};
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NewsWaiters, NonPoisonMutex};
 use crate::{Drained, observe};
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.

@@ -10,9 +10,9 @@ use once_cell::race::OnceBox;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::domain::news_waiters::NewsWaiters;
 use crate::lock::hold_life::{HoldLife, Phase, SharedLife};
 use crate::observe::{self, Audience, HoldFacts, HoldReport};
+use crate::sync::NewsWaiters;
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold of one lock.

@@ -1,15 +1,20 @@
-//! What this process knows of a lock beyond what the server knows.
+//! What this process knows of a lock beyond what the server knows: for people, and for the line of those that
+//! wait for a lock that several can hold.
+//!
+//! Each of these has a machine of its own. The first of them queue at the server; the others are held back, and
+//! know of the server what the first of the line has heard.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::contend::LastAnswer;
 use super::{Machine, Stage};
-use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::label::shown;
 use crate::domain::status::Waiting;
 use crate::lock::hold::Hold;
+use crate::{Token, Wait};
 
 /// What one machine knows of its lock.
 #[derive(Debug)]
@@ -72,5 +77,109 @@ impl<W> Machine<W> {
             Waiting { label, since: at(waiter.asked) }
         }));
         view
+    }
+}
+
+/// Where a machine stands in the line.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum LineStanding {
+    /// It does not wait, or not with the others.
+    #[default]
+    Outside,
+    /// It asks the server.
+    Asks,
+    HeldBack,
+}
+
+/// What a call finds of the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LineView {
+    HasRoom,
+    /// So many wait that one more is held back.
+    Full {
+        /// Whether the server has refused the first.
+        is_refused: bool,
+    },
+}
+
+impl Demand {
+    /// Whether it waits in line with others of its process: those that wait for a lock that several can
+    /// hold, and pass no other by.
+    pub(super) fn waits_in_line(&self) -> bool {
+        let has_line = self.kind.traits().mode.is_some() && self.adopts.is_none();
+        has_line && self.terms.fair && self.terms.wait != Wait::None
+    }
+}
+
+impl LineView {
+    /// A call that wants no long queue is held back only where it is known that it has to wait.
+    pub(super) fn holds_back(self, demand: &Demand) -> bool {
+        match self {
+            Self::HasRoom => false,
+            Self::Full { is_refused } => is_refused || demand.terms.max_waiters.is_none(),
+        }
+    }
+}
+
+/// What a machine has heard of the server.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    last_answer: LastAnswer,
+    answered_at: Moment,
+    /// When the last question was sent that the server has answered.
+    at: Moment,
+    useful: Moment,
+    /// Consecutive failures; an open question may become one.
+    failures: u32,
+}
+
+impl Heard {
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.last_answer, LastAnswer::Busy(_))
+    }
+}
+
+impl<W> Machine<W> {
+    pub(crate) fn standing(&self) -> LineStanding {
+        match &self.stage {
+            Stage::Contending(contending) if contending.is_held_back() => LineStanding::HeldBack,
+            Stage::Contending(contending) if contending.demand().waits_in_line() => {
+                LineStanding::Asks
+            }
+            _ => LineStanding::Outside,
+        }
+    }
+
+    /// What it has heard, for those behind it.
+    pub(crate) fn heard(&self) -> Option<Heard> {
+        let Stage::Contending(contending) = &self.stage else { return None };
+        Some(Heard {
+            last_answer: contending.last_answer.clone(),
+            answered_at: contending.answered_at,
+            at: self.heard,
+            useful: contending.useful,
+            failures: contending.failures.max(u32::from(self.open.is_some())),
+        })
+    }
+
+    /// While it is held back, it has heard what the first of its line has.
+    pub(crate) fn hear(&mut self, first: Heard, now: Moment) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if contending.is_held_back() {
+            self.heard = first.at;
+            contending.last_answer = first.last_answer;
+            (contending.answered_at, contending.failures) = (first.answered_at, first.failures);
+            // An outage is counted from the question that began it.
+            contending.useful = if first.failures == 0 { now } else { first.useful };
+        }
+    }
+
+    /// One of the first has left, so it asks the server at its next tick.
+    pub(crate) fn come_forward(&mut self, now: Moment) {
+        if let Stage::Contending(contending) = &mut self.stage
+            && !planted!(StaysBehind)
+        {
+            contending.look = contending.look.min(now);
+        }
     }
 }

@@ -34,8 +34,6 @@ mod failing;
 mod held;
 pub(crate) mod hold;
 mod hold_life;
-mod kept;
-mod line;
 mod local_view;
 mod question;
 mod reap;
@@ -47,8 +45,7 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
-pub(crate) use line::{Heard, LineStanding, LineView};
-pub(crate) use local_view::LocalView;
+pub(crate) use local_view::{Heard, LineStanding, LineView, LocalView};
 pub(crate) use question::Confirm;
 pub(crate) use question::{Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, PendingReleases, Reap, lost_to};
@@ -69,8 +66,8 @@ use crate::{LockError, Token, Wait};
 use contend::Contending;
 use failing::LapsedHold;
 use held::Held;
-use kept::KeptLease;
 use question::{About, Askers, Open};
+use release::KeptLease;
 use waiters::busy;
 
 /// The environment of a machine at the time of an event.

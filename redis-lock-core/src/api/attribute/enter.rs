@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use super::plan::{Fixed, Plan};
+use super::{Fixed, Plan};
 use crate::api::acquire::{self, Begun, begin};
 use crate::api::nesting;
 use crate::api::nesting::Caller;

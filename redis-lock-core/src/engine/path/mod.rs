@@ -16,19 +16,18 @@
 //! were written get an unknown outcome, and entries that were not stay queued, in order, for the
 //! next epoch. The socket is closed with the epoch, so no answer can come later.
 
-mod answers;
 mod entry;
+mod exchange;
 mod origin;
 mod reader_role;
-mod send;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use exchange::After;
 pub(crate) use origin::{Gathering, InHand, LockId, Origin, Overdue, Reply};
 pub(crate) use reader_role::Reader;
-pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
