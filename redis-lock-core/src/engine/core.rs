@@ -332,7 +332,6 @@ impl Core {
                 self.send_at(&place, work);
             }
             if work.settled.is_empty() {
-                work.hands.clear();
                 return;
             }
             self.settle(work);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::path::{InHand, QueueEntry, ReadyReply, Reply, Settled};
+use super::path::{QueueEntry, ReadyReply, Reply, Settled};
 use super::places::Place;
 use super::table::Handle;
 use crate::domain::error::Fault;
@@ -50,8 +50,6 @@ impl Notice {
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// What counts those as in hand at their places, until what their machines ask next is on a queue.
-    pub(super) hands: Vec<InHand>,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     pub(super) effects: Effects<Handle>,

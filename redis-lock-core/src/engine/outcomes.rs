@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use super::core::{Core, Work, put_on};
 use super::notices::Notice;
-use super::path::{Gathering, LockId, Origin, QueueEntry, Results, Settled};
+use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::table::{Handle, Shard};
 use crate::BackendErrorKind;
@@ -32,15 +32,14 @@ impl Core {
     /// Hands outcomes to those who asked.
     pub(super) fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
-        // One counts for others as well, so it is kept until all of them are handed over.
-        work.hands.extend(all.iter_mut().filter_map(Settled::take_hand));
         if all.iter().any(Settled::is_owed) {
             // The next try is on its queue, or the reaper has it, before the machine of its key asks again.
             all.sort_by_key(|settled| !settled.is_owed());
         }
         for settled in all.drain(..) {
-            let (origin, sent, outcome) = match settled {
-                Settled::Done { origin, sent, outcome, .. } => (origin, sent, outcome),
+            // It counts as in hand until what follows from it is on a queue, or with the reaper.
+            let (origin, sent, outcome, hand) = match settled {
+                Settled::Done { origin, sent, outcome, hand } => (origin, sent, outcome, hand),
                 Settled::Redirected(entry, redirect) => {
                     self.redirect(*entry, redirect, work);
                     continue;
@@ -50,9 +49,11 @@ impl Core {
             match origin {
                 Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
-                Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
+                Origin::Part(gathering, group) => {
+                    self.gather(&gathering, group, outcome, hand, work);
+                }
                 Origin::Query(reply) => {
-                    work.notices.extend(reply.map(|reply| Notice::reply(reply, answer(outcome))));
+                    work.notices.extend(reply.map(|reply| Notice::reply(reply, outcome.into())));
                 }
                 Origin::Ping => {}
             }
@@ -82,13 +83,6 @@ impl Core {
     }
 }
 
-fn answer(outcome: Outcome) -> Result<Answer, Fault> {
-    match outcome {
-        Outcome::Answered(answer) => Ok(answer),
-        Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
-    }
-}
-
 /// Why a part is not sent any more.
 pub(super) const UNWANTED: &str = "no caller wants the lock any more";
 
@@ -99,15 +93,16 @@ impl Core {
         gathering: &Arc<Gathering>,
         group: usize,
         outcome: Outcome,
+        hand: InHand,
         work: &mut Work,
     ) {
         match gathering.answered(group, outcome) {
             None => {}
-            Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer)),
+            Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer, hand)),
             Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
                 // Its token is being released; another round would overtake the release.
                 let dropped = Err(Fault::new(FaultClass::Refused, UNWANTED));
-                work.settled.extend(gathering.settle(dropped));
+                work.settled.extend(gathering.settle(dropped, hand));
             }
             Some(NextPart::Ask(parts)) => {
                 for (main, entry) in gathering.entries(parts) {

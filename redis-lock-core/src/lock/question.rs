@@ -27,6 +27,25 @@ pub(crate) enum Outcome {
     Unknown(Fault),
 }
 
+impl From<Result<Answer, Fault>> for Outcome {
+    fn from(answer: Result<Answer, Fault>) -> Self {
+        match answer {
+            Ok(answer) => Self::Answered(answer),
+            Err(fault) if fault.class.is_unknown() => Self::Unknown(fault),
+            Err(fault) => Self::Refused(fault),
+        }
+    }
+}
+
+impl From<Outcome> for Result<Answer, Fault> {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Answered(answer) => Ok(answer),
+            Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
+        }
+    }
+}
+
 impl Outcome {
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self, Self::Answered(_))

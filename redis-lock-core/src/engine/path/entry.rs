@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockId;
-use super::origin::{Gathered, Gathering, InHand, InHandCount, Origin, Overdue, Reply};
+use super::origin::{Gathered, Gathering, InHand, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::lock::{Outcome, Outgoing, Reap};
+use crate::lock::{Outcome, Outgoing, Question, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
@@ -36,7 +36,7 @@ pub(crate) struct SentEntry {
     /// How long the answer may take before the connection is suspected.
     pub(super) limit: Duration,
     /// When the caller gets the error that no answer came in time.
-    pub(super) deadline: Moment,
+    pub(crate) deadline: Moment,
     /// Whether an `ASKING` is sent before it, because its slot is being moved to the node.
     pub(crate) asks: bool,
     /// How often it was redirected.
@@ -64,17 +64,16 @@ impl QueueEntry {
     /// The entry of something that a machine sends.
     pub(crate) fn of(id: &LockId, outgoing: Outgoing, now: Moment) -> Self {
         match outgoing {
-            Outgoing::Ask(question) => {
-                Self::question(id.clone(), question.number, question.command, now)
+            Outgoing::Ask(Question { number, command }) => {
+                let origin = Origin::Lock(id.clone(), number);
+                Self::of_command(origin, command, Moment::NEVER, now)
             }
             Outgoing::Part(reap) => Self::reap(reap, now),
-            Outgoing::Message(command) => Self::message(command, now),
+            // Its answer is not needed.
+            Outgoing::Message(command) => {
+                Self::of_command(Origin::Query(None), command, Moment::NEVER, now)
+            }
         }
-    }
-
-    pub(crate) fn question(id: LockId, number: u64, command: Command, now: Moment) -> Self {
-        let limit = command.timeout;
-        Self::new(Origin::Lock(id, number), Some(command), limit, Moment::NEVER, now)
     }
 
     pub(crate) fn reap(reap: Box<Reap>, now: Moment) -> Self {
@@ -83,30 +82,17 @@ impl QueueEntry {
     }
 
     pub(crate) fn query(command: Command, reply: Reply, now: Moment) -> Self {
-        let limit = command.timeout;
-        Self::new(Origin::Query(Some(reply)), Some(command), limit, now.after(limit), now)
+        let deadline = now.after(command.timeout);
+        Self::of_command(Origin::Query(Some(reply)), command, deadline, now)
     }
 
-    /// A part of an entry that was created at `sent`.
-    pub(crate) fn part(
-        gathering: Arc<Gathering>,
-        group: usize,
-        command: Command,
-        (sent, deadline): (Moment, Moment),
-    ) -> Self {
-        let limit = command.timeout;
-        Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
+    pub(super) fn ping(timeout: Duration, now: Moment) -> Self {
+        Self::of_command(Origin::Ping, super::ping(timeout), Moment::NEVER, now)
     }
 
-    /// A message, whose answer is not needed.
-    pub(crate) fn message(command: Command, now: Moment) -> Self {
+    fn of_command(origin: Origin, command: Command, deadline: Moment, now: Moment) -> Self {
         let limit = command.timeout;
-        Self::new(Origin::Query(None), Some(command), limit, Moment::NEVER, now)
-    }
-
-    pub(super) fn ping(command: Command, now: Moment) -> Self {
-        let limit = command.timeout;
-        Self::new(Origin::Ping, Some(command), limit, Moment::NEVER, now)
+        Self::new(origin, Some(command), limit, deadline, now)
     }
 
     fn new(
@@ -192,10 +178,6 @@ impl SentEntry {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Moment {
-        self.deadline
-    }
-
     /// Takes out the caller, to tell it that no answer came in time. The command goes on.
     pub(super) fn overdue(&mut self) -> Option<Overdue> {
         self.deadline = Moment::NEVER;
@@ -211,8 +193,7 @@ impl SentEntry {
 /// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// It has its one outcome. The first of several of one place that are handed over together is
-    /// counted as in hand for all of them.
+    /// It has its one outcome.
     Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
@@ -224,19 +205,6 @@ impl Settled {
         match self {
             Self::Done { origin, .. } => origin,
             Self::Redirected(entry, _) => entry.into_sent().origin,
-        }
-    }
-
-    /// Whether it is counted as in hand there.
-    pub(super) fn is_counted(&self, count: &InHandCount) -> bool {
-        matches!(self, Self::Done { hand, .. } if count.counts(hand))
-    }
-
-    /// Takes out what counts it, and others with it, as in hand.
-    pub(crate) fn take_hand(&mut self) -> Option<InHand> {
-        match self {
-            Self::Done { hand, .. } if !hand.is_none() => Some(std::mem::take(hand)),
-            _ => None,
         }
     }
 
@@ -347,13 +315,13 @@ impl Gathering {
         }
         let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
         let (split, next) = Split::start(&command, cluster);
-        let (sent, deadline) = (entry.sent, entry.deadline());
-        let origin = Some(entry.into_sent().origin);
+        let (sent, deadline) = (entry.sent, entry.deadline);
+        let (origin, hand) = (Some(entry.entry.origin), entry.hand);
         let gathered = Gathered { split, origin, sent, deadline };
         let gathering = Arc::new(Self(NonPoisonMutex::new(gathered)));
         match next {
             NextPart::Ask(parts) => (gathering.entries(parts), None),
-            NextPart::Done(answer) => (Vec::new(), gathering.settle(answer)),
+            NextPart::Done(answer) => (Vec::new(), gathering.settle(answer, hand)),
         }
     }
 
@@ -364,20 +332,15 @@ impl Gathering {
         };
         let entry = |part: Part| {
             let main = part.command.names.shared_main();
-            let times = (sent, deadline);
-            (main, QueueEntry::part(Arc::clone(self), part.group, part.command, times))
+            let origin = Origin::Part(Arc::clone(self), part.group);
+            (main, QueueEntry::of_command(origin, part.command, deadline, sent))
         };
         parts.into_iter().map(entry).collect()
     }
 
-    pub(crate) fn settle(&self, answer: Result<Answer, Fault>) -> Option<Settled> {
+    pub(crate) fn settle(&self, answer: Result<Answer, Fault>, hand: InHand) -> Option<Settled> {
         let mut gathered = self.gathered();
         let (origin, sent) = (gathered.origin.take()?, gathered.sent);
-        let outcome = match answer {
-            Ok(answer) => Outcome::Answered(answer),
-            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
-            Err(fault) => Outcome::Refused(fault),
-        };
-        Some(Settled::Done { origin, sent, outcome, hand: InHand::default() })
+        Some(Settled::Done { origin, sent, outcome: answer.into(), hand })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reader_role::Reader;
-use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic, broken, ping};
+use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::runtime::Sender;
@@ -259,9 +259,7 @@ impl Traffic {
             Ok(_) if self.is_too_late(&entry) && !planted!(LateOkCredited) => {
                 Outcome::Unknown(too_late())
             }
-            Ok(answer) => Outcome::Answered(answer),
-            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
-            Err(fault) => Outcome::Refused(fault),
+            answer => answer.into(),
         };
         self.settle(entry, outcome, results);
         if self.written.is_empty() && self.waiting.is_empty() {
@@ -276,7 +274,7 @@ impl Traffic {
         let is_dropped = self.dropped.has(entry);
         let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
         if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
-            self.put(QueueEntry::ping(ping(self.time_limit), Moment::now()), results);
+            self.put(QueueEntry::ping(self.time_limit, Moment::now()), results);
         }
     }
 

@@ -237,9 +237,7 @@ impl Traffic {
                 self.dropped.lost.insert(number);
             }
         }
-        let is_covered = results.first().is_some_and(|first| first.is_counted(&self.in_hand));
-        let hand = if is_covered { InHand::default() } else { self.in_hand.take() };
-        results.push(entry.settle(outcome, hand));
+        results.push(entry.settle(outcome, self.in_hand.take()));
     }
 
     /// The outcomes of some questions are unknown, so the server may execute them after the releases of
@@ -381,9 +379,9 @@ impl Traffic {
     }
 }
 
-fn ping(time_limit: Duration) -> Command {
+fn ping(timeout: Duration) -> Command {
     let names = Names::new("", String::new());
-    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: time_limit }
+    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout }
 }
 
 fn broken(error: &std::io::Error) -> Fault {

@@ -1,7 +1,6 @@
 //! On whose behalf a command is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
@@ -116,12 +115,8 @@ pub(super) struct Gathered {
 impl Gathering {
     /// A part has its outcome. Returns the next step, if this was the last missing part.
     pub(crate) fn answered(&self, group: usize, outcome: Outcome) -> Option<NextPart> {
-        let answer = match outcome {
-            Outcome::Answered(answer) => Ok(answer),
-            Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
-        };
         let mut gathered = self.gathered();
-        gathered.split.answered(group, answer);
+        gathered.split.answered(group, outcome.into());
         gathered.split.next()
     }
 
@@ -153,40 +148,21 @@ impl Gathering {
 }
 
 /// Counts such outcomes.
-#[derive(Clone, Debug, Default)]
-pub(super) struct InHandCount(Arc<AtomicUsize>);
+#[derive(Debug, Default)]
+pub(super) struct InHandCount(Arc<()>);
 
 impl InHandCount {
     pub(super) fn take(&self) -> InHand {
-        self.0.fetch_add(1, Ordering::AcqRel);
         InHand(Some(Arc::clone(&self.0)))
     }
 
-    /// Whether this is what counts an outcome here.
-    pub(super) fn counts(&self, hand: &InHand) -> bool {
-        hand.0.as_ref().is_some_and(|count| Arc::ptr_eq(count, &self.0))
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+        Arc::strong_count(&self.0) == 1
     }
 }
 
-/// Counts as one such outcome until it is dropped.
+/// Counts as one such outcome until it is dropped; the default counts as nothing.
 #[derive(Debug, Default)]
-pub(crate) struct InHand(Option<Arc<AtomicUsize>>);
-
-impl InHand {
-    /// Whether it counts as nothing, as the default does.
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
-impl Drop for InHand {
-    fn drop(&mut self) {
-        if let Some(count) = &self.0 {
-            count.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
+pub(crate) struct InHand(
+    #[expect(dead_code, reason = "it is counted by what it refers to")] Option<Arc<()>>,
+);

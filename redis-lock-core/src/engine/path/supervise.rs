@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Traffic,
-    Up, ping,
+    Up,
 };
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -144,7 +144,7 @@ impl Traffic {
         let Some(oldest) = self.written.front() else {
             if now >= up.received.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty()
             {
-                let entry = QueueEntry::ping(ping(self.time_limit), now);
+                let entry = QueueEntry::ping(self.time_limit, now);
                 self.put(entry, &mut results.settled);
             }
             return;

@@ -11,8 +11,8 @@ use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::engine::core::Work;
-use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
+use crate::lock::{Outgoing, Question};
 use crate::store::{Answer, Connected, Filled, Pulled};
 
 const LIMIT: u64 = 2_000;
@@ -195,8 +195,7 @@ impl Bench {
     fn put_question(&mut self) -> u64 {
         self.questions += 1;
         let number = self.questions;
-        let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
-        self.put(QueueEntry::question(id(), number, command, self.moment()));
+        self.put_command(Question { number, command: ping(Duration::from_millis(LIMIT)) });
         number
     }
 
@@ -208,8 +207,7 @@ impl Bench {
     }
 
     fn put_command(&mut self, question: Question) {
-        let Question { number, command } = question;
-        self.put(QueueEntry::question(id(), number, command, self.moment()));
+        self.put(QueueEntry::of(&id(), Outgoing::Ask(question), self.moment()));
     }
 
     /// Puts a question on the queue that is dropped then, and returns the release that makes it void.
@@ -332,35 +330,22 @@ fn is_answered(outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn outcomes_of_several_places_that_are_handed_over_together_are_counted_at_each() {
+fn each_outcome_counts_as_in_hand_at_its_place_until_it_is_handed_over() {
+    let locks = crate::Locks::in_memory();
+    let core = locks.link().core();
     let paths = [0, 1].map(|spread| Path::new(Duration::from_millis(LIMIT), spread));
-    let mut results = Vec::new();
+    let in_hand = || paths.each_ref().map(|path| path.traffic().is_in_hand());
+    let mut work = Work::default();
     for path in &paths {
         let mut traffic = path.traffic();
         traffic.stop();
-        traffic
-            .put(QueueEntry::ping(ping(Duration::from_millis(LIMIT)), Moment::now()), &mut results);
+        for _ in 0..2 {
+            let entry = QueueEntry::ping(Duration::from_millis(LIMIT), Moment::now());
+            traffic.put(entry, &mut work.settled);
+        }
     }
-    assert_eq!(results.len(), 2);
-    assert_eq!(paths.each_ref().map(|path| path.traffic().is_in_hand()), [true, true]);
-}
-
-#[test]
-fn outcomes_of_one_place_stay_counted_when_those_of_another_were_handed_over_before() {
-    let locks = crate::Locks::in_memory();
-    let core = locks.link().core();
-    let other = Path::new(Duration::from_millis(LIMIT), 0);
-    let mut work = Work::default();
-    work.hands.push(core.places.only().unwrap().path.traffic().take_in_hand());
-    let mut traffic = other.traffic();
-    traffic.stop();
-    for _ in 0..2 {
-        let entry = QueueEntry::ping(ping(Duration::from_millis(LIMIT)), Moment::now());
-        traffic.put(entry, &mut work.settled);
-    }
-    drop(traffic);
+    drop(work.settled.pop());
+    assert_eq!(in_hand(), [true, true]);
     core.settle(&mut work);
-    assert!(other.traffic().is_in_hand(), "what their machines ask next is on no queue yet");
-    core.send(&mut work);
-    assert!(!other.traffic().is_in_hand());
+    assert_eq!(in_hand(), [false, false]);
 }
