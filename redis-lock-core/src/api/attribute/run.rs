@@ -12,24 +12,21 @@ use crate::{Guard, LockError};
 /// How a function without `on_error` ends: with its own value, or with the lock's failure. One for
 /// each return type.
 pub struct Ending<R> {
-    end: fn(Option<R>, Option<LockError>) -> R,
+    failed: fn(LockError) -> R,
     is_own_error: fn(&R) -> bool,
 }
 
 /// The ending of a function that returns this type. Only here is a trait required of the type.
 #[must_use]
 pub fn ending<R: Fallible<Error: FromLockError>>() -> Ending<R> {
-    let end = |value, failure| {
-        let failed = |error| R::from_error(FromLockError::from_lock_error(error));
-        settle(value, failure, R::is_error).unwrap_or_else(failed)
-    };
-    Ending { end, is_own_error: R::is_error }
+    let failed = |error| R::from_error(FromLockError::from_lock_error(error));
+    Ending { failed, is_own_error: R::is_error }
 }
 
 impl<R> Ending<R> {
     /// What the function returns when the lock failed.
     pub fn failed(&self, error: LockError) -> R {
-        (self.end)(None, Some(error))
+        (self.failed)(error)
     }
 }
 
@@ -61,7 +58,8 @@ pub fn run<'a, R, F: Future<Output = R>>(
     ending: Ending<R>,
     body: Pin<&'a mut F>,
 ) -> Run<'a, R, F> {
-    Run { body, ending, call: Call::new(scope) }
+    let Ending { failed, is_own_error } = ending;
+    Run { ended: run_or(scope, is_own_error, body), failed }
 }
 
 /// [`run`] for a function that says itself what it returns when the lock failed.
@@ -70,7 +68,8 @@ pub fn run_or<'a, R, F: Future<Output = R>>(
     is_own_error: fn(&R) -> bool,
     body: Pin<&'a mut F>,
 ) -> RunOr<'a, R, F> {
-    RunOr { body, is_own_error, call: Call::new(scope) }
+    let call = Call { scope, life: scope.lead(), value: None };
+    RunOr { body, is_own_error, call }
 }
 
 /// Resolves to what the function returns. See [`run`].
@@ -78,9 +77,8 @@ pub fn run_or<'a, R, F: Future<Output = R>>(
 /// Not an `async fn`: each annotated function has its own, and what is written by hand costs its
 /// build less.
 pub struct Run<'a, R, F> {
-    body: Pin<&'a mut F>,
-    ending: Ending<R>,
-    call: Call<'a, R>,
+    ended: RunOr<'a, R, F>,
+    failed: fn(LockError) -> R,
 }
 
 /// Resolves to what the body returned, or to what the lock failed with. See [`run_or`].
@@ -91,15 +89,14 @@ pub struct RunOr<'a, R, F> {
 }
 
 // The value is moved out, and the body is pinned elsewhere.
-impl<R, F> Unpin for Run<'_, R, F> {}
 impl<R, F> Unpin for RunOr<'_, R, F> {}
 
 impl<R, F: Future<Output = R>> Future for Run<'_, R, F> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
-        let Self { ending, call, body } = &mut *self;
-        call.ended(ending, body.as_mut(), context)
+        let Self { ended, failed } = &mut *self;
+        Pin::new(ended).poll(context).map(|ended| ended.unwrap_or_else(*failed))
     }
 }
 
@@ -108,7 +105,8 @@ impl<R, F: Future<Output = R>> Future for RunOr<'_, R, F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { is_own_error, call, body } = &mut *self;
-        call.settled(*is_own_error, body.as_mut(), context)
+        let ended = call.step(*is_own_error, body.as_mut(), context);
+        ended.map(|failure| settle(call.value.take(), failure, *is_own_error))
     }
 }
 
@@ -119,31 +117,7 @@ struct Call<'a, R> {
     value: Option<R>,
 }
 
-impl<'a, R> Call<'a, R> {
-    fn new(scope: &'a Scope) -> Self {
-        Self { scope, life: scope.lead(), value: None }
-    }
-
-    fn ended(
-        &mut self,
-        ending: &Ending<R>,
-        body: Pin<&mut dyn Future<Output = R>>,
-        context: &mut Context<'_>,
-    ) -> Poll<R> {
-        let ended = self.step(ending.is_own_error, body, context);
-        ended.map(|failure| (ending.end)(self.value.take(), failure))
-    }
-
-    fn settled(
-        &mut self,
-        is_own_error: fn(&R) -> bool,
-        body: Pin<&mut dyn Future<Output = R>>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<R, LockError>> {
-        let ended = self.step(is_own_error, body, context);
-        ended.map(|failure| settle(self.value.take(), failure, is_own_error))
-    }
-
+impl<R> Call<'_, R> {
     fn step(
         &mut self,
         is_own_error: fn(&R) -> bool,
@@ -199,7 +173,7 @@ where
     F: FnOnce() -> R,
 {
     let (value, lost) = scope.within(body, |value| !(ending.is_own_error)(value));
-    (ending.end)(Some(value), lost)
+    settle(Some(value), lost, ending.is_own_error).unwrap_or_else(ending.failed)
 }
 
 /// [`blocking_run`] for a function that says itself what it returns when the lock failed.
