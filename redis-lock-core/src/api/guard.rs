@@ -13,9 +13,9 @@ use crate::api::nesting::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;
-use crate::engine::LockId;
-use crate::lock::Confirm;
+use crate::engine::{Handle, LockId};
 use crate::lock::hold::Hold;
+use crate::lock::{Confirm, Effects, Env, Machine};
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe};
 
 /// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
@@ -179,13 +179,7 @@ impl Guard {
     /// # Cancel safety
     /// Nothing is lost; the lock stays as it is.
     pub async fn verify(&self) -> Result<(), LockError> {
-        self.confirmed(|confirm| {
-            let hold = &self.hold;
-            self.locks.link().ask(&self.id, |machine, env, out| {
-                machine.check(hold, confirm, env, out);
-            });
-        })
-        .await
+        self.confirmed(Machine::check).await
     }
 
     /// Asks for a lease of at least `ttl`, and renews with this ttl from now on.
@@ -208,11 +202,8 @@ impl Guard {
         if self.hold.demand.terms.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
         }
-        self.confirmed(|confirm| {
-            let hold = &self.hold;
-            self.locks.link().ask(&self.id, |machine, env, out| {
-                machine.extend(hold, ttl, confirm, env, out);
-            });
+        self.confirmed(|machine, hold, confirm, env, out| {
+            machine.extend(hold, ttl, confirm, env, out);
         })
         .await
     }
@@ -241,13 +232,7 @@ impl Guard {
         if !self.hold.kind().traits().can_downgrade || self.joined.is_some() {
             return Err(ConfigError::NotAWriter.into());
         }
-        self.confirmed(|confirm| {
-            let hold = &self.hold;
-            self.locks.link().ask(&self.id, |machine, env, out| {
-                machine.downgrade(hold, confirm, env, out);
-            });
-        })
-        .await?;
+        self.confirmed(Machine::downgrade).await?;
         Ok(self)
     }
 
@@ -423,10 +408,15 @@ impl Guard {
     }
 
     /// Sends a question about this hold and waits for its answer.
-    async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
+    async fn confirmed(
+        &self,
+        ask: impl FnOnce(&mut Machine<Handle>, &Arc<Hold>, Confirm, &Env<'_>, &mut Effects<Handle>),
+    ) -> Result<(), LockError> {
         self.joined_nothing_over()?;
         let (confirm, outcome) = oneshot::channel();
-        ask(confirm);
+        self.locks.link().ask(&self.id, |machine, env, out| {
+            ask(machine, &self.hold, confirm, env, out);
+        });
         match outcome.await {
             Ok(Ok(())) => self.joined_nothing_over(),
             Ok(Err(error)) => Err(error.at(&self.locks.settings().server)),
@@ -434,9 +424,7 @@ impl Guard {
             Err(_) => Err(self.loss().unwrap_or(LockError::Shutdown)),
         }
     }
-}
 
-impl Guard {
     /// For a guard that joined others, the outermost hold alone does not show whether it has the
     /// lock.
     fn joined_nothing_over(&self) -> Result<(), LockError> {
