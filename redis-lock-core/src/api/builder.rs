@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::locks::Settings;
 use crate::api::server::{NodeOptions, Server, Servers};
 use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
-use crate::domain::label::{host_and_process, printable};
+use crate::domain::label::printable;
 use crate::domain::status::Scripting;
 use crate::engine::Link;
 use crate::store::TlsSettings;
@@ -15,10 +15,7 @@ use crate::store::memory::Memory;
 use crate::store::redis::Terms;
 use crate::{ConfigError, LockError, Locks, Wait};
 
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
-const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
 const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
-const DEFAULT_NAMESPACE: &str = "lock";
 
 /// Sets up [`Locks`]: the server, the namespace, and what requests don't set. Made by
 /// [`Locks::builder`]; ends with [`open`](Self::open), which connects on first use, or
@@ -40,16 +37,7 @@ pub struct Builder {
     server: Server,
     nodes: NodeOptions,
     replicas: u32,
-    namespace: Option<String>,
-    ttl: Option<Duration>,
-    wait: Wait,
-    command_timeout: Option<Duration>,
-    outage: Option<Duration>,
-    linger: Option<Duration>,
-    margin: Option<Duration>,
-    max_waiters: Option<usize>,
-    label: Option<String>,
-    scripting: Scripting,
+    settings: Settings,
     rejoin: Option<Duration>,
 }
 
@@ -202,26 +190,26 @@ impl Builder {
 
     /// The prefix of every key, which a colon follows: by default `lock`. Empty for no prefix.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.settings.namespace = namespace.into();
         self
     }
 
     /// The lease of locks that set none; by default 30 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+        self.settings.ttl = whole_millis(ttl);
         self
     }
 
     /// How long to wait for locks, unless the request says otherwise; by default for ever.
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
-        self.wait = wait.into();
+        self.settings.wait = wait.into();
         self
     }
 
     /// How long the server may take to answer one command: 2 seconds by default, at most ttl / 6, but
     /// never less than 100 ms.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = Some(timeout);
+        self.settings.command_timeout = Some(timeout);
         self
     }
 
@@ -232,14 +220,14 @@ impl Builder {
     /// [`command_timeout`](Self::command_timeout) at most. What waiting can't mend (a wrong password, a
     /// missing right) fails at once. `Duration::MAX` waits through every outage.
     pub fn outage(mut self, limit: Duration) -> Self {
-        self.outage = Some(limit);
+        self.settings.outage = limit;
         self
     }
 
     /// How long mutexes keep their lease after a release, as long as no other process wants the lock.
     /// By default not at all; a request may say otherwise: [`Request::linger`](crate::Request::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = Some(linger);
+        self.settings.linger = Some(linger).filter(|linger| !linger.is_zero());
         self
     }
 
@@ -247,20 +235,20 @@ impl Builder {
     /// otherwise; by default not at all. See [`Request::margin`](crate::Request::margin). Locks that
     /// never expire have none.
     pub fn margin(mut self, margin: Duration) -> Self {
-        self.margin = Some(margin);
+        self.settings.margin = Some(margin);
         self
     }
 
     /// How many calls may wait for one key, unless the request says otherwise; by default any number.
     /// See [`Request::max_waiters`](crate::Request::max_waiters).
     pub fn max_waiters(mut self, most: usize) -> Self {
-        self.max_waiters = Some(most);
+        self.settings.max_waiters = Some(most);
         self
     }
 
     /// The label of holders, which `status` shows; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.settings.label = printable(&label.into()).into();
         self
     }
 
@@ -269,7 +257,7 @@ impl Builder {
     /// Without scripts there are only mutexes, with all that a mutex can do. Readers, writers, permits
     /// and locks of several keys are [`InvalidConfig`](LockError::InvalidConfig).
     pub fn scripting(mut self, scripting: Scripting) -> Self {
-        self.scripting = scripting;
+        self.settings.scripting = scripting;
         self
     }
 
@@ -279,7 +267,8 @@ impl Builder {
     /// [`InvalidConfig`](LockError::InvalidConfig), [`NotConfigured`](LockError::NotConfigured)
     /// when no server was named.
     pub fn open(self) -> Result<Locks, LockError> {
-        let mut settings = self.settings()?;
+        self.check()?;
+        let mut settings = self.settings;
         let servers = Servers::of(self.server, &self.nodes)?;
         match (&servers, self.rejoin) {
             (Servers::Quorum(_), rejoin) => {
@@ -313,11 +302,11 @@ impl Builder {
 
     /// The default settings without a server: nothing in them can be wrong.
     pub(crate) fn in_memory_locks(self) -> Locks {
-        locks(self.unchecked(), &Servers::Memory(Memory::default()), 0, None)
+        locks(self.settings, &Servers::Memory(Memory::default()), 0, None)
     }
 
-    fn settings(&self) -> Result<Settings, LockError> {
-        let settings = self.clone().unchecked();
+    fn check(&self) -> Result<(), LockError> {
+        let settings = &self.settings;
         check_ttl("ttl", settings.ttl)?;
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(ConfigError::CommandTimeoutTooShort.into());
@@ -332,25 +321,7 @@ impl Builder {
         if settings.namespace.contains(['{', '}', '\0']) {
             return Err(ConfigError::BadNamespace.into());
         }
-        Ok(settings)
-    }
-
-    fn unchecked(self) -> Settings {
-        Settings {
-            namespace: self.namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
-            ttl: whole_millis(self.ttl.unwrap_or(DEFAULT_TTL)),
-            wait: self.wait,
-            label: printable(&self.label.unwrap_or_else(host_and_process)).into(),
-            outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
-            linger: self.linger.filter(|linger| !linger.is_zero()),
-            margin: self.margin,
-            max_waiters: self.max_waiters,
-            in_memory: false,
-            server: String::new(),
-            command_timeout: self.command_timeout,
-            scripting: self.scripting,
-            rejoin: None,
-        }
+        Ok(())
     }
 }
 
@@ -374,10 +345,10 @@ impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL may carry a password.
         f.debug_struct("Builder")
-            .field("namespace", &self.namespace)
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("label", &self.label)
+            .field("namespace", &self.settings.namespace)
+            .field("ttl", &self.settings.ttl)
+            .field("wait", &self.settings.wait)
+            .field("label", &self.settings.label)
             .finish_non_exhaustive()
     }
 }
@@ -386,9 +357,8 @@ impl fmt::Debug for Builder {
 impl Builder {
     /// Locks of an arbiter that the simulation provides.
     pub(crate) fn simulated(self, arbiter: crate::engine::ArbiterFactory<'_>) -> Locks {
-        let settings = self.unchecked();
-        let link = Link::new(settings.command_timeout(), arbiter);
-        Locks::new(settings, link)
+        let link = Link::new(self.settings.command_timeout(), arbiter);
+        Locks::new(self.settings, link)
     }
 }
 

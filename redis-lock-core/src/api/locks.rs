@@ -11,6 +11,7 @@ use once_cell::sync::OnceCell;
 
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::InCommon;
+use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
 use crate::engine::{HasLink, Link};
 use crate::{ConfigError, Drained, LockError, Wait};
@@ -176,6 +177,26 @@ pub(crate) struct Settings {
     pub(crate) scripting: Scripting,
     /// Of a quorum, how long a node that has started does not vote.
     pub(crate) rejoin: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            namespace: "lock".into(),
+            ttl: Duration::from_secs(30),
+            wait: Wait::default(),
+            label: printable(&host_and_process()).into(),
+            outage: Duration::from_secs(10),
+            linger: None,
+            margin: None,
+            max_waiters: None,
+            in_memory: false,
+            server: String::new(),
+            command_timeout: None,
+            scripting: Scripting::default(),
+            rejoin: None,
+        }
+    }
 }
 
 impl Settings {
