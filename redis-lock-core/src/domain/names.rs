@@ -1,5 +1,6 @@
 //! The keys and channels of one lock on the server.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::slice;
 use std::sync::{Arc, OnceLock};
@@ -127,9 +128,8 @@ impl Names {
     fn side(&self, what: &str) -> String {
         let prefix = self.main.get(..self.prefix_len).unwrap_or_default();
         match slot_tag(&self.main) {
-            Tag::Whole => [prefix, "{", &self.main, "}:~", what].concat(),
-            Tag::Given(tag) => [prefix, "{", tag, "}:", &self.main, ":~", what].concat(),
-            Tag::Found(tag) => [prefix, "{", &tag, "}:", &self.main, ":~", what].concat(),
+            None => [prefix, "{", &self.main, "}:~", what].concat(),
+            Some(tag) => [prefix, "{", &tag, "}:", &self.main, ":~", what].concat(),
         }
     }
 }
@@ -149,24 +149,13 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 
-enum Tag<'a> {
-    /// The key has no braces, so the key itself serves as the tag.
-    Whole,
-    /// The key carries a valid tag of its own.
-    Given(&'a str),
-    /// The key has braces that are no tag. This number hashes to the same slot and serves as the
-    /// tag.
-    Found(String),
-}
-
-fn slot_tag(key: &str) -> Tag<'_> {
-    if let Some(tag) = given_tag(key) {
-        return Tag::Given(tag);
+/// The tag by which the side keys of a key hash to its slot: its own, or where it has braces that are no tag, a
+/// number that hashes to the same slot. `None` where it has no braces, so that the key itself serves as the tag.
+fn slot_tag(key: &str) -> Option<Cow<'_, str>> {
+    match given_tag(key) {
+        Some(tag) => Some(tag.into()),
+        None => key.contains('}').then(|| tag_of(crc16(key.as_bytes()) % SLOTS).into()),
     }
-    if !key.contains('}') {
-        return Tag::Whole;
-    }
-    Tag::Found(tag_of(crc16(key.as_bytes()) % SLOTS))
 }
 
 /// The smallest number that hashes to a slot.
