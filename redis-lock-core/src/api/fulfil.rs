@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::acquire;
 use crate::api::nesting::Caller;
-use crate::api::scope::{self, Led};
+use crate::api::scope;
 use crate::domain::demand::Adopted;
 use crate::{ConfigError, Guard, LockError, Request, Token};
 
@@ -218,10 +218,11 @@ impl Request {
         loop {
             match self.clone().acquire().await {
                 // Why it was lost has been reported by an event and a metric already.
-                Ok(guard) => match scope::lead(guard, &mut body).await {
-                    Led::Deposed => {}
-                    Led::Ended(outcome) => return outcome,
-                },
+                Ok(guard) => {
+                    if let Some(outcome) = scope::lead(guard, &mut body).await {
+                        return outcome;
+                    }
+                }
                 Err(error) if error.is_busy() || !error.is_retryable() => return Err(error),
                 // The engine waits for the server only for as long as the request waits for the lock.
                 Err(_) => self.options.waits_at_least(Duration::from_secs(1)),

@@ -33,10 +33,8 @@ pub struct Listing {
 
 type PageFuture = Pin<Box<dyn Future<Output = Result<Page, LockError>> + Send>>;
 
-struct Page {
-    found: Vec<Status>,
-    next: Option<u64>,
-}
+/// What was found, and the cursor of the next page.
+type Page = (Vec<Status>, Option<u64>);
 
 impl Listing {
     pub(crate) fn new(locks: Locks, pattern: Names) -> Self {
@@ -77,12 +75,12 @@ impl Listing {
             let page = ready!(page.as_mut().poll(context));
             self.page = None;
             match page {
-                Ok(mut page) => {
+                Ok((mut found, next)) => {
                     if self.locks.settings().rejoin.is_some() {
-                        page.found.retain(|status| self.shown.insert(status.key.clone()));
+                        found.retain(|status| self.shown.insert(status.key.clone()));
                     }
-                    self.found.extend(page.found);
-                    self.next = page.next;
+                    self.found.extend(found);
+                    self.next = next;
                 }
                 Err(error) => {
                     self.next = None;
@@ -117,7 +115,7 @@ async fn fetch(locks: Locks, pattern: Names, cursor: u64) -> Result<Page, LockEr
             found.push(status);
         }
     }
-    Ok(Page { found, next })
+    Ok((found, next))
 }
 
 impl fmt::Debug for Listing {

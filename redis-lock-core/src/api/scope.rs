@@ -149,26 +149,15 @@ fn held_to_end<T, E: From<LockError>>(
     value.and_then(|value| lost.map_or(Ok(value), |lost| Err(lost.into())))
 }
 
-/// Runs a leader's body under `guard` and releases it.
-pub(crate) async fn lead<T, F>(guard: Guard, body: &mut F) -> Led<T>
+/// Runs a leader's body under `guard` and releases it. `None` where the body was dropped, because the lock was lost.
+pub(crate) async fn lead<T, F>(guard: Guard, body: &mut F) -> Option<Result<T, LockError>>
 where
     F: AsyncFnMut(&Guard) -> T,
 {
     let held = BodyLock::default();
-    let Ok(guard) = held.put(guard) else { return Led::Deposed };
-    let body = body(guard);
-    match watched(&held, body, |_| false).await {
-        Ok((value, lost)) => Led::Ended(lost.map_or(Ok(value), Err)),
-        Err(_) => Led::Deposed,
-    }
-}
-
-/// How the body of a leader ended.
-pub(crate) enum Led<T> {
-    /// It was dropped, because the lock was lost.
-    Deposed,
-    /// By itself, and then the lock was released.
-    Ended(Result<T, LockError>),
+    let body = body(held.put(guard).ok()?);
+    let (value, lost) = watched(&held, body, |_| false).await.ok()?;
+    Some(lost.map_or(Ok(value), Err))
 }
 
 /// The body's value, and how the lock was lost if it was lost by then. Fails when the body was dropped
