@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::api::blocking::block_on;
 use crate::api::list::{BlockingListing, Listing};
@@ -279,19 +279,13 @@ impl Locks {
     }
 }
 
-/// The token of an idle lease in this process, and since when it is idle.
-fn idle_since(view: &LocalView) -> Option<(Token, SystemTime)> {
-    let (token, since) = view.kept.as_ref()?;
-    Some((token.clone(), (*since)?))
-}
-
 /// Combines what the server knows and what this process knows.
 fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let mut holders = server_view.holders;
     let held = views.iter().filter_map(|view| view.held.as_ref());
     // In a map, because there may be thousands of holders on the server and here.
     let held: HashMap<_, _> = held.map(|(token, fence)| (token.wire(), (token, fence))).collect();
-    let idle: HashMap<_, _> = views.iter().filter_map(idle_since).collect();
+    let idle: HashMap<_, _> = views.iter().filter_map(|view| view.kept.clone()).collect();
     for holder in &mut holders {
         if let Some((token, fence)) = held.get(holder.token.wire()) {
             (holder.token, holder.fence) = (Token::clone(token), **fence);

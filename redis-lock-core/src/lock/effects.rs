@@ -126,7 +126,7 @@ impl Moved {
                 Some(Self::Token(token, Arc::clone(contending.demand())))
             }
             Stage::Held(held) => Some(Self::Hold(Arc::clone(held.hold()))),
-            Stage::Kept(kept) => Some(Self::Token(kept.token().clone(), Arc::clone(kept.demand()))),
+            Stage::Kept(kept) => Some(Self::Token(kept.token().clone(), Arc::clone(&kept.demand))),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct LocalView {
     /// The waiters of this process, in the order of arrival.
     pub(crate) waiters: Vec<Waiting>,
     /// The token of an idle lease, and since when it is idle.
-    pub(crate) kept: Option<(Token, Option<SystemTime>)>,
+    pub(crate) kept: Option<(Token, SystemTime)>,
 }
 
 impl<W> Machine<W> {
@@ -68,7 +68,9 @@ impl<W> Machine<W> {
             Stage::Held(held) => view.held = Some((held.hold().token.clone(), held.hold().fence)),
             Stage::Contending(contending) if contending.is_held_back() => {}
             Stage::Contending(contending) => view.queued = Some(contending.attempt.token().clone()),
-            Stage::Kept(kept) => view.kept = Some((kept.token().clone(), at(kept.since()))),
+            Stage::Kept(kept) => {
+                view.kept = at(kept.since).map(|since| (kept.token().clone(), since));
+            }
             Stage::Idle => {}
         }
         view.waiters.extend(self.waiters.iter().map(|waiter| {

@@ -212,7 +212,7 @@ impl<W> Machine<W> {
     #[cfg(test)]
     pub(crate) fn kept_since(&self) -> Option<(Arc<str>, Moment)> {
         match &self.stage {
-            Stage::Kept(kept) => Some((Arc::clone(kept.token().wire()), kept.since())),
+            Stage::Kept(kept) => Some((Arc::clone(kept.token().wire()), kept.since)),
             _ => None,
         }
     }
@@ -226,8 +226,8 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Arc<Hold>> {
-        if self.keeps_for(&demand, env.now) {
-            return self.take_kept(demand, env, out);
+        if let Some(hold) = self.take_kept(&demand, env, out) {
+            return Some(hold);
         }
         self.give_up_kept(IdleEnd::Terms, env, out);
         let most = demand.terms.max_waiters.filter(|_| demand.terms.wait != Wait::None);

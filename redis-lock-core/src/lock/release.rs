@@ -155,8 +155,8 @@ pub(super) struct KeptLease {
     lease: Lease,
     fences: Range<u64>,
     /// The demand of the last hold.
-    demand: Arc<Demand>,
-    since: Moment,
+    pub(super) demand: Arc<Demand>,
+    pub(super) since: Moment,
     until: Moment,
     was_free: bool,
     /// Whether it was taken again without a command.
@@ -167,14 +167,6 @@ pub(super) struct KeptLease {
 impl KeptLease {
     pub(super) fn token(&self) -> &Token {
         self.attempt.token()
-    }
-
-    pub(super) fn demand(&self) -> &Arc<Demand> {
-        &self.demand
-    }
-
-    pub(super) fn since(&self) -> Moment {
-        self.since
     }
 
     pub(super) fn due(&self, is_open: bool) -> Moment {
@@ -238,24 +230,23 @@ impl<W> Machine<W> {
         out.idle(hold.demand.sort(), IdleEvent::Began, env);
     }
 
-    /// Whether a lease is kept that is the one a demand would ask for.
-    pub(super) fn keeps_for(&self, demand: &Demand, now: Moment) -> bool {
-        matches!(&self.stage, Stage::Kept(kept) if kept.suits(demand, now))
-    }
-
-    /// Takes the lease that is kept, without any command.
+    /// Takes the lease that is kept, without any command, where it is the one that the demand would ask for.
     pub(super) fn take_kept(
         &mut self,
-        demand: Arc<Demand>,
+        demand: &Arc<Demand>,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Arc<Hold>> {
+        if !matches!(&self.stage, Stage::Kept(kept) if kept.suits(demand, env.now)) {
+            return None;
+        }
         let Stage::Kept(kept) = self.take_stage(out) else { return None };
         let sort = kept.demand.sort();
         let KeptLease { attempt, lease, mut fences, was_free, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold = Arc::new(Hold::new(demand, token, fence, env.now, lease.end, env.process));
+        let (demand, since, end) = (Arc::clone(demand), env.now, lease.end);
+        let hold = Arc::new(Hold::new(demand, token, fence, since, end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free) = (fences, was_free);
         held.was_taken_again = true;
