@@ -372,9 +372,7 @@ impl Core {
 
     /// Sends a command that belongs to no machine.
     pub(super) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
-        answer
+        self.query_at(&self.places.of(command.names.main()), command)
     }
 
     /// Sends such a command to a place.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Link;
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Origin, Traffic};
+use super::path::{Origin, Settled, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -118,17 +118,14 @@ impl Core {
     /// Drops all entries of all places, and the tokens that wait for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         // Entries that were refused at once, because there is no connection, are settled already.
-        let (mut origins, settled) = (Vec::new(), std::mem::take(&mut work.settled));
-        for settled in settled {
-            origins.push(settled.into_origin());
-        }
+        let settled = std::mem::take(&mut work.settled).into_iter();
+        let mut origins: Vec<_> = settled.map(Settled::into_origin).collect();
         let paused = self.reaper.lock().drain();
         for place in self.places.all().iter() {
             let (drained, ready) = place.path.traffic().drain();
             origins.extend(drained);
-            let stopped = || Err(super::stopped());
-            work.notices
-                .extend(ready.into_iter().map(|reply| Notice::Ready(reply, Box::new(stopped()))));
+            let stopped = |reply| Notice::Ready(reply, Box::new(Err(super::stopped())));
+            work.notices.extend(ready.into_iter().map(stopped));
         }
         self.wake_deposed();
         let notices = paused.map(|reap| given_up(reap, error)).collect::<Vec<_>>().into_iter();
@@ -240,21 +237,20 @@ impl Core {
         self.wake_each(Arc::clone(&self.stages), self.stages.count());
     }
 
-    /// Ends every hold and every wait for a shutdown, once. Returns whether this was it.
-    pub(super) fn close(&self, work: &mut Work) -> bool {
-        let is_first = !self.closed.swap(true, Ordering::AcqRel);
-        if is_first {
-            let _let_end = LetEnd(self);
-            let drained = Drained { cut_off: self.table.count(Machine::is_held) };
-            self.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
-            let _ = self.drained.set(drained);
-            self.tell_stage();
-            self.leave(&mut work.notices);
-            // It does not wait for those that are only repeated, so they are sent now.
-            self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
-            self.send(work);
+    /// Ends every hold and every wait for a shutdown, once.
+    pub(super) fn close(&self, work: &mut Work) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
         }
-        is_first
+        let _let_end = LetEnd(self);
+        let drained = Drained { cut_off: self.table.count(Machine::is_held) };
+        self.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
+        let _ = self.drained.set(drained);
+        self.tell_stage();
+        self.leave(&mut work.notices);
+        // It does not wait for those that are only repeated, so they are sent now.
+        self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
+        self.send(work);
     }
 
     /// Whether too many calls wait for one of the other keys of a lock of several.
