@@ -20,7 +20,7 @@ use super::path::{After, LockId, Overdue, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
-use super::runtime::Sender;
+use super::runtime::RuntimeId;
 use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -339,7 +339,7 @@ impl Core {
     }
 
     fn send_at(&self, place: &Place, work: &mut Work) {
-        let by = Sender::current();
+        let by = RuntimeId::of_caller();
         let (after, due) = place.path.after_put(by, &mut work.settled);
         if !work.is_turn {
             // A caller's time limit may pass before the engine would wake by itself.

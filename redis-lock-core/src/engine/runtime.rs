@@ -56,6 +56,13 @@ impl CurrentRuntime {
 }
 
 impl RuntimeId {
+    /// The runtime whose task, or `block_on`, calls, and which can read answers sooner than the engine's thread.
+    /// None for the engine, a thread without a runtime, or one that blocks its runtime.
+    pub(super) fn of_caller() -> Option<Self> {
+        let is_blocked = BLOCKING_CALLS.try_with(Cell::get).unwrap_or_default() > 0;
+        if is_blocked { None } else { CurrentRuntime::find().map(|runtime| runtime.id()) }
+    }
+
     /// Whether a task may watch a socket there. Where a panic ends the program, no task does.
     pub(super) fn can_watch(self) -> bool {
         match self {
@@ -89,15 +96,6 @@ impl From<runtime::Id> for RuntimeId {
     }
 }
 
-/// Who puts a command on a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sender {
-    /// A task, or `block_on`, of this runtime.
-    Task(RuntimeId),
-    /// The engine, a thread without a runtime, or one that blocks its runtime.
-    Other,
-}
-
 thread_local! {
 
     /// How many blocking calls of this thread are going on, one inside another.
@@ -118,14 +116,5 @@ impl BlockingCall {
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         let _ = BLOCKING_CALLS.try_with(|calls| calls.set(calls.get().saturating_sub(1)));
-    }
-}
-
-impl Sender {
-    /// The caller. A task of its runtime can read answers sooner than the engine's thread.
-    pub(super) fn current() -> Self {
-        let is_blocked = BLOCKING_CALLS.try_with(Cell::get).unwrap_or_default() > 0;
-        let runtime = if is_blocked { None } else { CurrentRuntime::find() };
-        runtime.map_or(Self::Other, |runtime| Self::Task(runtime.id()))
     }
 }

@@ -7,7 +7,7 @@ use super::reader_role::Reader;
 use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::runtime::Sender;
+use crate::engine::runtime::RuntimeId;
 use crate::lock::Outcome;
 use crate::store::wire::{Redirect, contained};
 use crate::store::{Answer, Command, Filled, Pulled};
@@ -29,7 +29,11 @@ pub(crate) enum After {
 impl Path {
     /// Makes sure that queued entries are sent. Also returns by when the engine has to act at the
     /// latest. No lock may be held.
-    pub(crate) fn after_put(&self, by: Sender, results: &mut Vec<Settled>) -> (After, Moment) {
+    pub(crate) fn after_put(
+        &self,
+        by: Option<RuntimeId>,
+        results: &mut Vec<Settled>,
+    ) -> (After, Moment) {
         let (after, due) = {
             let mut traffic = self.traffic();
             (traffic.after_put(by, results), traffic.due())
@@ -42,7 +46,7 @@ impl Path {
 }
 
 impl Traffic {
-    fn after_put(&mut self, by: Sender, results: &mut Vec<Settled>) -> After {
+    fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<Settled>) -> After {
         let ConnectionState::Up(up) = &self.connection else {
             return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
         };
@@ -59,8 +63,7 @@ impl Traffic {
         let was_sent = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
-        let opens = matches!(by, Sender::Task(here) if self.role.note_task(here, now))
-            && self.can_be_watched();
+        let opens = by.is_some_and(|here| self.role.note_task(here, now)) && self.can_be_watched();
         self.write(now);
         if !late.is_empty() {
             self.waiting.extend(late);
@@ -73,7 +76,7 @@ impl Traffic {
             // An entry that no caller waits for is sent with the next one that a caller waits for. The
             // reading task runs after the tasks that are running now, and sends what they have queued. It
             // was woken for what is unsent already.
-            Reader::Task(id) if by == Sender::Task(id) => {
+            Reader::Task(id) if by == Some(id) => {
                 if awaited && !waits {
                     self.flush(results);
                 }

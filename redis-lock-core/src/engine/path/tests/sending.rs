@@ -4,20 +4,20 @@ use tokio::runtime;
 
 use super::*;
 use crate::engine::path::After;
-use crate::engine::runtime::{BlockingCall, Sender};
+use crate::engine::runtime::{BlockingCall, RuntimeId};
 
 /// A runtime, and a connection whose answers a task of it reads.
-fn read_by_a_task() -> (runtime::Runtime, Sender, Bench) {
+fn read_by_a_task() -> (runtime::Runtime, Option<RuntimeId>, Bench) {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let here = runtime.handle().id().into();
     let bench = Bench::up();
     bench.path.traffic().role.pass_to(Reader::Task(here));
-    (runtime, Sender::Task(here), bench)
+    (runtime, Some(here), bench)
 }
 
 impl Bench {
     /// Puts a question on the queue. Returns whether all has been sent by then, and who has to act.
-    fn ask(&mut self, by: Sender) -> (bool, After) {
+    fn ask(&mut self, by: Option<RuntimeId>) -> (bool, After) {
         self.put_question();
         let (after, _) = self.path.after_put(by, &mut self.results.settled);
         (self.path.traffic().is_flushed(), after)
@@ -47,20 +47,20 @@ fn who_asks_on_another_runtime_than_the_one_that_reads_sends_at_once() {
     let (_runtime, by, mut bench) = read_by_a_task();
     let other = runtime::Builder::new_current_thread().build().unwrap();
     assert!(bench.ask(by).0);
-    for sender in [Sender::Task(other.handle().id().into()), Sender::Other] {
+    for sender in [Some(other.handle().id().into()), None] {
         assert_eq!(bench.ask(sender), (true, After::Nothing), "the other one may stand still");
     }
     bench.server().is_full = true;
-    assert_eq!(bench.ask(Sender::Other), (false, After::WakeTask));
+    assert_eq!(bench.ask(None), (false, After::WakeTask));
 }
 
 #[test]
 fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let by = Sender::Task(runtime.handle().id().into());
+    let by = Some(runtime.handle().id().into());
     let mut bench = Bench::up();
     let mut opens = |by| (0..200).filter(|_| bench.ask(by).1 == After::OpenReader).count();
-    assert_eq!(opens(Sender::Other), 0);
+    assert_eq!(opens(None), 0);
     assert_eq!(opens(by), 1);
     assert_eq!(opens(by), 1, "perhaps nothing came of the first try");
 }
@@ -69,20 +69,20 @@ fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
 fn a_blocked_thread_is_no_task_of_its_runtime() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
-    let here = Sender::Task(runtime.handle().id().into());
-    assert_eq!(Sender::current(), here);
+    let here = Some(runtime.handle().id().into());
+    assert_eq!(RuntimeId::of_caller(), here);
     let outer = BlockingCall::begin();
     drop(BlockingCall::begin());
-    assert_eq!(Sender::current(), Sender::Other, "perhaps no other thread drives that runtime");
+    assert_eq!(RuntimeId::of_caller(), None, "perhaps no other thread drives that runtime");
     drop(outer);
-    assert_eq!(Sender::current(), here);
+    assert_eq!(RuntimeId::of_caller(), here);
 }
 
 #[test]
 fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_under_way() {
     let mut bench = Bench::up();
     let sends = |bench: &mut Bench| {
-        bench.path.after_put(Sender::Other, &mut bench.results.settled);
+        bench.path.after_put(None, &mut bench.results.settled);
         bench.path.traffic().is_flushed()
     };
     bench.put_release(abandoned().1);
