@@ -2,7 +2,6 @@
 //! a machine.
 
 pub(crate) use super::notices::Work;
-pub(super) use super::notices::put_on;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -194,7 +193,6 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         let place = self.places.of(&id.main);
-        let Work { settled, effects, touched, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
@@ -208,16 +206,17 @@ impl Core {
             resident.machine.hear(heard, now);
         }
         let env = Env { line, waiting, ..self.env(now, &place, lingers) };
-        if let Err(fault) = contained(|| change(&mut resident.machine, &env, effects)) {
-            resident.machine.fail(&fault, &env, effects);
+        let mut effects = std::mem::take(&mut work.effects);
+        if let Err(fault) = contained(|| change(&mut resident.machine, &env, &mut effects)) {
+            resident.machine.fail(&fault, &env, &mut effects);
         }
         self.correct_index(id, resident);
-        *has_too_many_idle |= self.correct_idle(id, resident);
+        work.has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             self.release_owed(&mut effects.out);
             for outgoing in effects.out.drain(..) {
                 let entry = self.entry_of(id, outgoing, now, &mut resident.asked);
-                self.put_where_known(entry, now, (settled, touched));
+                self.put(entry, work);
             }
         }
         let mut due = timers.settle(id, resident);
@@ -235,6 +234,7 @@ impl Core {
         if let Some(due) = due {
             self.waker.wake_by(due);
         }
+        work.effects = effects;
         self.note(id, work);
     }
 
@@ -359,17 +359,6 @@ impl Core {
         }
     }
 
-    /// Puts an entry on the queue of the place that has its key, to be sent by
-    /// [`send`](Self::send). Not for a machine's question, which is put there under the lock of its
-    /// shard.
-    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
-        self.put_where_known(entry, Moment::now(), (&mut work.settled, &mut work.touched));
-    }
-
-    pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
-        put_on(place, entry, &mut work.settled, &mut work.touched);
-    }
-
     /// Sends a command that belongs to no machine.
     pub(super) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         self.query_at(&self.places.of(command.names.main()), command)
@@ -383,7 +372,7 @@ impl Core {
     ) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
+            work.put_on(place, QueueEntry::query(command, reply, Moment::now()));
         });
         answer
     }

@@ -61,16 +61,13 @@ pub(crate) struct Work {
     pub(super) is_turn: bool,
 }
 
-/// Puts an entry on the queue of a place, and notes that it is to be sent.
-pub(super) fn put_on(
-    place: &Arc<Place>,
-    entry: QueueEntry,
-    settled: &mut Vec<Settled>,
-    touched: &mut Vec<Arc<Place>>,
-) {
-    place.path.put(entry, settled);
-    if !touched.iter().any(|other| other.id == place.id) {
-        touched.push(Arc::clone(place));
+impl Work {
+    /// Puts an entry on the queue of a place, and notes that it is to be sent.
+    pub(super) fn put_on(&mut self, place: &Arc<Place>, entry: QueueEntry) {
+        place.path.put(entry, &mut self.settled);
+        if !self.touched.iter().any(|other| other.id == place.id) {
+            self.touched.push(Arc::clone(place));
+        }
     }
 }
 

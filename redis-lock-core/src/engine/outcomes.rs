@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use super::core::{Core, Work, put_on};
+use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, UNROUTED};
@@ -27,6 +27,12 @@ use crate::store::wire::{Map, NodeName, Redirect};
 
 /// For how many outcomes memory is kept.
 const MOST_SPARE: usize = 256;
+
+/// Why a part is not sent any more.
+pub(super) const UNWANTED: &str = "no caller wants the lock any more";
+
+/// A version that no routing has.
+const NO_ROUTING: u64 = u64::MAX;
 
 impl Core {
     /// Hands outcomes to those who asked.
@@ -81,12 +87,7 @@ impl Core {
             self.places.of(&id.main).path.traffic().unknown_reported(number);
         }
     }
-}
 
-/// Why a part is not sent any more.
-pub(super) const UNWANTED: &str = "no caller wants the lock any more";
-
-impl Core {
     /// A part has its outcome.
     pub(super) fn gather(
         &self,
@@ -107,7 +108,7 @@ impl Core {
             Some(NextPart::Ask(parts)) => {
                 for (main, entry) in gathering.entries(parts) {
                     let place = self.places.of(&main);
-                    self.put_at(&place, entry, work);
+                    work.put_on(&place, entry);
                 }
             }
         }
@@ -120,21 +121,7 @@ impl Core {
             shard.get(&id).is_some_and(|resident| resident.machine.wants(number))
         })
     }
-}
 
-/// Whether a failure says something of the server, and not only of one lock.
-fn is_of_server(fault: &Fault) -> bool {
-    let is_of_lock = matches!(fault.class, FaultClass::Misuse | FaultClass::Unsupported);
-    let is_ours = &*fault.what == UNWANTED;
-    !is_of_lock && !is_ours && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
-}
-
-/// Notices that give operators their lines.
-fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
-    lines.into_iter().map(|line| Notice::observe(Observation::Outage(line)))
-}
-
-impl Core {
     /// A question of a machine has its outcome.
     pub(super) fn note_outcome(
         &self,
@@ -196,9 +183,7 @@ impl Core {
             work.notices.extend(notices(lines.into_iter().chain(gone)));
         }
     }
-}
 
-impl Core {
     /// Runs the user's code, and catches its panics.
     pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
         let run = AssertUnwindSafe(|| self.run(notice, work));
@@ -282,12 +267,7 @@ impl Core {
             }
         }
     }
-}
 
-/// A version that no routing has.
-const NO_ROUTING: u64 = u64::MAX;
-
-impl Core {
     /// The entry of what a machine sends, under the lock of the machine's shard. `asked` is the version of
     /// the routing that its last question was sent with.
     pub(super) fn entry_of(
@@ -312,24 +292,19 @@ impl Core {
     }
 
     /// Puts an entry, or its parts where its keys have several slots, on the queues of the places that have
-    /// its keys.
-    pub(super) fn put_where_known(
-        &self,
-        entry: QueueEntry,
-        now: Moment,
-        (settled, touched): (&mut Vec<Settled>, &mut Vec<Arc<Place>>),
-    ) {
+    /// its keys, to be sent by [`send`](Self::send). What a machine sends is put there under the lock of its
+    /// shard.
+    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
         let Some(main) = entry.main() else { return };
-        let parts = match self.places.as_several() {
+        match self.places.as_several() {
             Some(several) if entry.is_split() => {
-                let (parts, outcome) = Gathering::begin(entry, now, &several.cluster);
-                settled.extend(outcome);
-                parts
+                let (parts, outcome) = Gathering::begin(entry, &several.cluster);
+                work.settled.extend(outcome);
+                for (main, entry) in parts {
+                    work.put_on(&self.places.of(&main), entry);
+                }
             }
-            _ => return put_on(&self.places.of(&main), entry, settled, touched),
-        };
-        for (main, entry) in parts {
-            put_on(&self.places.of(&main), entry, settled, touched);
+            _ => work.put_on(&self.places.of(&main), entry),
         }
     }
 
@@ -356,7 +331,7 @@ impl Core {
                     return;
                 }
                 resident.asked = NO_ROUTING;
-                return self.put_at(&place, entry, work);
+                return work.put_on(&place, entry);
             }
             Origin::Reap(reap) => reap.doubt_dropped(Moment::now()),
             Origin::Ping => return,
@@ -365,7 +340,7 @@ impl Core {
             }
             Origin::Part(..) | Origin::Query(_) => {}
         }
-        self.put_at(&place, entry, work);
+        work.put_on(&place, entry);
     }
 
     fn place_after(&self, main: &str, redirect: Option<&Redirect>) -> Arc<Place> {
@@ -387,9 +362,7 @@ impl Core {
             self.look_soon();
         }
     }
-}
 
-impl Core {
     /// A node contradicted the map, or may have.
     pub(crate) fn look_soon(&self) {
         if let Some(several) = self.places.as_several() {
@@ -446,4 +419,16 @@ impl Core {
             self.send(work);
         }
     }
+}
+
+/// Whether a failure says something of the server, and not only of one lock.
+fn is_of_server(fault: &Fault) -> bool {
+    let is_of_lock = matches!(fault.class, FaultClass::Misuse | FaultClass::Unsupported);
+    let is_ours = &*fault.what == UNWANTED;
+    !is_of_lock && !is_ours && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
+}
+
+/// Notices that give operators their lines.
+fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
+    lines.into_iter().map(|line| Notice::observe(Observation::Outage(line)))
 }

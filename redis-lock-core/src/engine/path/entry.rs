@@ -306,16 +306,16 @@ impl Gathering {
     /// Splits an entry for keys of several slots into parts. There may be an outcome at once.
     pub(crate) fn begin(
         mut entry: QueueEntry,
-        now: Moment,
         cluster: &Arc<ClusterMode>,
     ) -> (Vec<PartEntry>, Option<Settled>) {
+        let now = entry.sent;
         if let Origin::Reap(reap) = &mut entry.origin {
             // Its parts may go to other queues than those of the acquisition that it undoes.
             reap.doubt_dropped(now);
         }
         let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
         let (split, next) = Split::start(&command, cluster);
-        let (sent, deadline) = (entry.sent, entry.deadline);
+        let (sent, deadline) = (now, entry.deadline);
         let (origin, hand) = (Some(entry.entry.origin), entry.hand);
         let gathered = Gathered { split, origin, sent, deadline };
         let gathering = Arc::new(Self(NonPoisonMutex::new(gathered)));
