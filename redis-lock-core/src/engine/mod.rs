@@ -200,66 +200,7 @@ impl Link {
         run::PANIC.store(true, Ordering::SeqCst);
         self.core.waker.wake();
     }
-}
 
-fn stopped() -> Fault {
-    Fault::new(FaultClass::Refused, "the engine stopped")
-}
-
-/// The error of a release in a forked child process, which must not touch what belongs to the parent.
-fn forked(hold: &Hold) -> LockError {
-    let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
-    hold.lost_error(reason)
-}
-
-fn spawn(core: &Arc<Core>) {
-    #[cfg(test)]
-    if crate::domain::env::simulated::is_active() {
-        // The simulation drives the core itself.
-        return;
-    }
-    let core = Arc::clone(core);
-    let engine = {
-        let core = Arc::clone(&core);
-        move || {
-            observe::numbers::describe();
-            loop {
-                match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
-                    Ok(()) => return,
-                    // A bug made the engine panic. What it knew may be wrong, so every hold ends as
-                    // lost, and a new engine starts from nothing.
-                    Err(_) => {
-                        observe::log::bug(BUG);
-                        core.fail_all();
-                    }
-                }
-            }
-        }
-    };
-    if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
-        // Without its thread the engine could answer no request.
-        core.act(|work| core.end(work));
-        run::end(&core);
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if self.core.is_forked() {
-            // In a forked child process, dropping the parts would write to the parent's
-            // connections, or close them.
-            std::mem::forget(Arc::clone(&self.core));
-            return;
-        }
-        self.core.abandon();
-    }
-}
-
-/// The highest bits of a cursor contain the node that it belongs to. The other bits are enough for
-/// any node's cursor.
-const CURSOR_BITS: u32 = 48;
-
-impl Link {
     /// Sends a command that belongs to no machine.
     pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
         if let (Verb::Scan { cursor }, None) = (&command.verb, self.core.places.only()) {
@@ -370,3 +311,60 @@ impl Link {
         answer
     }
 }
+
+fn stopped() -> Fault {
+    Fault::new(FaultClass::Refused, "the engine stopped")
+}
+
+/// The error of a release in a forked child process, which must not touch what belongs to the parent.
+fn forked(hold: &Hold) -> LockError {
+    let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
+    hold.lost_error(reason)
+}
+
+fn spawn(core: &Arc<Core>) {
+    #[cfg(test)]
+    if crate::domain::env::simulated::is_active() {
+        // The simulation drives the core itself.
+        return;
+    }
+    let core = Arc::clone(core);
+    let engine = {
+        let core = Arc::clone(&core);
+        move || {
+            observe::numbers::describe();
+            loop {
+                match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
+                    Ok(()) => return,
+                    // A bug made the engine panic. What it knew may be wrong, so every hold ends as
+                    // lost, and a new engine starts from nothing.
+                    Err(_) => {
+                        observe::log::bug(BUG);
+                        core.fail_all();
+                    }
+                }
+            }
+        }
+    };
+    if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
+        // Without its thread the engine could answer no request.
+        core.act(|work| core.end(work));
+        run::end(&core);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.core.is_forked() {
+            // In a forked child process, dropping the parts would write to the parent's
+            // connections, or close them.
+            std::mem::forget(Arc::clone(&self.core));
+            return;
+        }
+        self.core.abandon();
+    }
+}
+
+/// The highest bits of a cursor contain the node that it belongs to. The other bits are enough for
+/// any node's cursor.
+const CURSOR_BITS: u32 = 48;

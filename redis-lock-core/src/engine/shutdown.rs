@@ -32,6 +32,34 @@ impl Link {
         core.act(|work| core.close(work));
         core.stages.until(|| core.has_ended.load(Ordering::SeqCst).then_some(())).await;
     }
+
+    /// Refuses new locks, and shuts down when the last guard is gone, or after `limit`. The engine does
+    /// that, also when the future is dropped.
+    pub(crate) async fn drain(&self, limit: Duration) -> Drained {
+        let core = self.core();
+        if core.is_forked() {
+            return Drained { cut_off: 0 };
+        }
+        if core.drain.set(Moment::now().after(limit)).is_ok() {
+            self.start();
+            core.act(|work| {
+                core.step_all(work, |machine, env, out| {
+                    machine.refuse_all(&LockError::Shutdown, env, out);
+                });
+                core.leave(&mut work.notices);
+            });
+            core.tell_stage();
+        }
+        let drained = core.stages.until(|| core.drained.get().copied()).await;
+        self.shutdown().await;
+        drained
+    }
+
+    /// Waits until a drain or a shutdown begins.
+    pub(crate) async fn draining(&self) {
+        let core = self.core();
+        core.stages.until(|| (core.is_draining() || core.is_closed()).then_some(())).await;
+    }
 }
 
 /// Allows the engine to end. This happens on drop, after all releases were queued: before that, the
@@ -161,57 +189,7 @@ impl Core {
         }
         self.tell_stage();
     }
-}
 
-/// The notices about an entry that is dropped.
-fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
-    match origin {
-        Origin::Reap(reap) => given_up(reap, error),
-        Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
-        Origin::Query(reply) => Some(Notice::reply(reply?, Err(super::stopped()))),
-        Origin::Lock(..) | Origin::Ping => None,
-    }
-}
-
-/// The notices about a release that is not tried again.
-pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
-    Some(Notice::confirm((reap.give_up()?, Err(error.clone()))))
-}
-
-/// How often the engine looks whether guards are left. Nothing is counted while there is no drain.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
-
-impl Link {
-    /// Refuses new locks, and shuts down when the last guard is gone, or after `limit`. The engine does
-    /// that, also when the future is dropped.
-    pub(crate) async fn drain(&self, limit: Duration) -> Drained {
-        let core = self.core();
-        if core.is_forked() {
-            return Drained { cut_off: 0 };
-        }
-        if core.drain.set(Moment::now().after(limit)).is_ok() {
-            self.start();
-            core.act(|work| {
-                core.step_all(work, |machine, env, out| {
-                    machine.refuse_all(&LockError::Shutdown, env, out);
-                });
-                core.leave(&mut work.notices);
-            });
-            core.tell_stage();
-        }
-        let drained = core.stages.until(|| core.drained.get().copied()).await;
-        self.shutdown().await;
-        drained
-    }
-
-    /// Waits until a drain or a shutdown begins.
-    pub(crate) async fn draining(&self) {
-        let core = self.core();
-        core.stages.until(|| (core.is_draining() || core.is_closed()).then_some(())).await;
-    }
-}
-
-impl Core {
     /// Whether new locks are refused because of a drain.
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
@@ -266,3 +244,21 @@ impl Core {
         (waiting >= most).then(|| LockError::Crowded { key: key(), waiting })
     }
 }
+
+/// The notices about an entry that is dropped.
+fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
+    match origin {
+        Origin::Reap(reap) => given_up(reap, error),
+        Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
+        Origin::Query(reply) => Some(Notice::reply(reply?, Err(super::stopped()))),
+        Origin::Lock(..) | Origin::Ping => None,
+    }
+}
+
+/// The notices about a release that is not tried again.
+pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
+    Some(Notice::confirm((reap.give_up()?, Err(error.clone()))))
+}
+
+/// How often the engine looks whether guards are left. Nothing is counted while there is no drain.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);

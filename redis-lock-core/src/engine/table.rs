@@ -106,6 +106,25 @@ impl Shard {
     pub(crate) fn remove(&mut self, id: &LockId) {
         self.residents.remove(id);
     }
+
+    /// Takes out the timers that are due.
+    fn pop_due(&mut self, now: Moment, due: &mut Vec<LockId>) {
+        while self.timers.due() <= now
+            && let Some((_, id)) = self.timers.0.pop_first()
+        {
+            if let Some(resident) = self.residents.get_mut(&id) {
+                resident.timer = Moment::NEVER;
+            }
+            due.push(id);
+        }
+    }
+
+    /// The machines of a key.
+    pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
+        let first = LockId::mutex(main);
+        let last = LockId { main: Arc::clone(&first.main), number: u64::MAX };
+        self.residents.range(first..=last).map(|(_, resident)| &resident.machine)
+    }
 }
 
 impl Timers {
@@ -132,27 +151,6 @@ impl Timers {
     /// When the next timer is due.
     fn due(&self) -> Moment {
         self.0.first().map_or(Moment::NEVER, |(at, _)| *at)
-    }
-}
-
-impl Shard {
-    /// Takes out the timers that are due.
-    fn pop_due(&mut self, now: Moment, due: &mut Vec<LockId>) {
-        while self.timers.due() <= now
-            && let Some((_, id)) = self.timers.0.pop_first()
-        {
-            if let Some(resident) = self.residents.get_mut(&id) {
-                resident.timer = Moment::NEVER;
-            }
-            due.push(id);
-        }
-    }
-
-    /// The machines of a key.
-    pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
-        let first = LockId::mutex(main);
-        let last = LockId { main: Arc::clone(&first.main), number: u64::MAX };
-        self.residents.range(first..=last).map(|(_, resident)| &resident.machine)
     }
 }
 
@@ -204,7 +202,6 @@ impl Table {
         earliest.min().map_or(Moment::NEVER, Moment::from_nanos)
     }
 
-    /// The ids of all machines.
     /// How many machines are so.
     pub(crate) fn count(&self, is_so: fn(&Machine<Handle>) -> bool) -> usize {
         let each = self.shards().map(|(shard, _)| {
@@ -214,6 +211,7 @@ impl Table {
         each.sum()
     }
 
+    /// The ids of all machines.
     pub(crate) fn ids(&self) -> Vec<LockId> {
         let mut ids = Vec::new();
         for (shard, _) in self.shards() {

@@ -115,6 +115,31 @@ impl<W> Effects<W> {
     pub(super) fn part(&mut self, reap: Option<Box<Reap>>) {
         self.out.extend(reap.map(Outgoing::Part));
     }
+
+    /// Releases the token of a stage, unless that is on its way.
+    fn salvage(&mut self, moved: Moved, reason: &LossReason, env: &Env<'_>) {
+        let (token, demand) = match moved {
+            Moved::Token(_, demand) if demand.adopts.is_some() => return,
+            Moved::Token(token, demand) => (token, demand),
+            Moved::Hold(hold) => {
+                hold.lose(env.now, reason.clone());
+                let (token, demand) = (hold.token.whole(), Arc::clone(&hold.demand));
+                self.later.push(Later::Lost(hold));
+                // The process that gave it away may rely on its lease, which ends by itself.
+                if demand.adopts.is_some() && demand.terms.ttl.is_some() {
+                    return;
+                }
+                (token, demand)
+            }
+        };
+        let is_it = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Part(reap) if reap.attempt().token() == &token);
+        if !self.out.iter().any(is_it) {
+            let ttl = demand.terms.ttl;
+            let mut attempt = Attempt::new(token, ttl).with_margin(demand.terms.margin);
+            attempt.asked(ttl);
+            self.part(Reap::of(attempt, None, &demand));
+        }
+    }
 }
 
 impl Moved {
@@ -159,33 +184,6 @@ impl<W> Machine<W> {
                 // The step may have panicked over a question without an answer.
                 reap.doubt_all(env.now);
             }
-        }
-    }
-}
-
-impl<W> Effects<W> {
-    /// Releases the token of a stage, unless that is on its way.
-    fn salvage(&mut self, moved: Moved, reason: &LossReason, env: &Env<'_>) {
-        let (token, demand) = match moved {
-            Moved::Token(_, demand) if demand.adopts.is_some() => return,
-            Moved::Token(token, demand) => (token, demand),
-            Moved::Hold(hold) => {
-                hold.lose(env.now, reason.clone());
-                let (token, demand) = (hold.token.whole(), Arc::clone(&hold.demand));
-                self.later.push(Later::Lost(hold));
-                // The process that gave it away may rely on its lease, which ends by itself.
-                if demand.adopts.is_some() && demand.terms.ttl.is_some() {
-                    return;
-                }
-                (token, demand)
-            }
-        };
-        let is_it = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Part(reap) if reap.attempt().token() == &token);
-        if !self.out.iter().any(is_it) {
-            let ttl = demand.terms.ttl;
-            let mut attempt = Attempt::new(token, ttl).with_margin(demand.terms.margin);
-            attempt.asked(ttl);
-            self.part(Reap::of(attempt, None, &demand));
         }
     }
 }

@@ -149,20 +149,7 @@ impl<R> AnyOutput<R> {
     pub fn own_error_of_value(&self) -> fn(&R) -> bool {
         |_| false
     }
-}
 
-impl<F: IntoFuture> FutureOutput<F> {
-    /// Refused: the function would be locked only while it makes the future.
-    #[must_use]
-    pub fn own_error(&self) -> fn(&F) -> bool
-    where
-        F: SeenInto,
-    {
-        |_| false
-    }
-}
-
-impl<R> AnyOutput<R> {
     /// Such a value is never an error.
     #[must_use]
     pub fn own_error(&self) -> fn(&R) -> bool {
@@ -174,6 +161,17 @@ impl<R> AnyOutput<R> {
 
     /// Nor is it a `Result` with a future inside.
     pub fn result_holds_no_future(&self) {}
+}
+
+impl<F: IntoFuture> FutureOutput<F> {
+    /// Refused: the function would be locked only while it makes the future.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&F) -> bool
+    where
+        F: SeenInto,
+    {
+        |_| false
+    }
 }
 
 impl<R> Deref for Output<R> {

@@ -12,6 +12,9 @@ use crate::lock::Outcome;
 use crate::store::wire::{Redirect, contained};
 use crate::store::{Answer, Command, Filled, Pulled};
 
+/// How often a command may be redirected.
+const MOST_HOPS: u8 = 5;
+
 /// What a caller has to do after it put an entry on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
@@ -42,6 +45,15 @@ impl Path {
             self.task_news.wake();
         }
         (after, due)
+    }
+
+    /// Wakes a task that has lost the role of the reader, so that it ends. Until then it keeps the
+    /// engine and a socket. No lock may be held.
+    pub(crate) fn wake_deposed(&self) {
+        let has_deposed = self.traffic().role.take_deposed();
+        if has_deposed {
+            self.task_news.wake();
+        }
     }
 }
 
@@ -174,20 +186,7 @@ impl Traffic {
         }
         self.flush(results);
     }
-}
 
-impl Path {
-    /// Wakes a task that has lost the role of the reader, so that it ends. Until then it keeps the
-    /// engine and a socket. No lock may be held.
-    pub(crate) fn wake_deposed(&self) {
-        let has_deposed = self.traffic().role.take_deposed();
-        if has_deposed {
-            self.task_news.wake();
-        }
-    }
-}
-
-impl Traffic {
     /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
     pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
         self.epoch() == Some(epoch) && self.role.number() == number
@@ -196,12 +195,7 @@ impl Traffic {
     fn can_be_watched(&self) -> bool {
         matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
-}
 
-/// How often a command may be redirected.
-const MOST_HOPS: u8 = 5;
-
-impl Traffic {
     /// Reads what has arrived, and settles the entries that are answered.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
         while self.read(now, results) {}

@@ -369,9 +369,7 @@ impl Traffic {
         let waiting = waiting.into_iter().map(QueueEntry::into_sent);
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }
-}
 
-impl Traffic {
     /// Closes the path for good: new entries are refused at once.
     pub(crate) fn stop(&mut self) {
         self.connection =
