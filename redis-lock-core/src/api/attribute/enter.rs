@@ -170,14 +170,19 @@ impl Scope {
 
     /// Waits for what was asked for. When the future resolves, the lock is held; when it cannot be,
     /// the future never resolves, and the body is dropped.
-    pub fn acquired(&self) -> Acquired<'_> {
-        Acquired(self)
+    pub fn acquired(&self) -> impl Future<Output = &Guard> {
+        // What polls the call polls the body again when the stage changes.
+        poll_fn(|_| self.open().held.guard().map_or(Poll::Pending, Poll::Ready))
     }
 
     /// [`acquired`](Self::acquired) for a body that has a value of its own for a lock that is busy or done:
     /// `None` then.
-    pub fn acquired_unless_refused(&self) -> AcquiredUnlessRefused<'_> {
-        AcquiredUnlessRefused(self)
+    pub fn acquired_unless_refused(&self) -> impl Future<Output = Option<&Guard>> {
+        poll_fn(|_| match self.open().held.guard() {
+            None if self.stage() == CallStage::Refused => Poll::Ready(None),
+            None => Poll::Pending,
+            guard => Poll::Ready(guard),
+        })
     }
 
     /// Whether it was refused because it was done.
@@ -393,35 +398,6 @@ fn manager(given: Option<&Locks>) -> Result<Cow<'_, Locks>, LockError> {
     match given {
         Some(locks) => Ok(Cow::Borrowed(locks)),
         None => Locks::global().map(Cow::Owned),
-    }
-}
-
-/// Resolves when the lock is held. See [`Scope::acquired`].
-#[derive(Debug)]
-pub struct Acquired<'a>(&'a Scope);
-
-impl<'a> Future for Acquired<'a> {
-    type Output = &'a Guard;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        // Whoever polls the call polls the body again when the stage changes.
-        self.0.open().held.guard().map_or(Poll::Pending, Poll::Ready)
-    }
-}
-
-/// Resolves when the lock is held, or refused. See [`Scope::acquired_unless_refused`].
-#[derive(Debug)]
-pub struct AcquiredUnlessRefused<'a>(&'a Scope);
-
-impl<'a> Future for AcquiredUnlessRefused<'a> {
-    type Output = Option<&'a Guard>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.0.open().held.guard() {
-            None if self.0.stage() == CallStage::Refused => Poll::Ready(None),
-            None => Poll::Pending,
-            guard => Poll::Ready(guard),
-        }
     }
 }
 

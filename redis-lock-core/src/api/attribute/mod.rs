@@ -7,7 +7,7 @@ mod render;
 mod run;
 mod segment;
 
-pub use enter::{Acquired, AcquiredUnlessRefused, Scope, with_permits};
+pub use enter::{Scope, with_permits};
 pub use output::{
     AnyOutput, Fallible, FromLockError, FutureOutput, HoldsFuture, Output, ResultOutput, SeenInto,
     never_own_error, output_of,
