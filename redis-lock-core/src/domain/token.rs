@@ -47,11 +47,12 @@ pub(crate) const WAITERS_MARK: char = '+';
 /// assert_ne!(first.token(), second.token());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Token {
     text: Arc<str>,
     turn: u32,
-    unsettled: Aside,
+    /// Additional information; mostly there is none. It is no part of the name.
+    unsettled: Option<Box<Unsettled>>,
 }
 
 impl Token {
@@ -81,7 +82,7 @@ impl Token {
         let id = env::unique().simple().encode_lower(&mut id);
         let since = hex(u64::try_from(since).unwrap_or(u64::MAX), &mut digits);
         let text = [prefix, id, ".", manager, ".", flag, since, ".", label].concat().into();
-        Self { text, turn: 0, unsettled: Aside::default() }
+        Self { text, turn: 0, unsettled: None }
     }
 
     /// A fresh token with the same label, for a receiver that must not have this one.
@@ -100,7 +101,7 @@ impl Token {
         } else {
             cut(value, MOST_FOREIGN).into()
         };
-        Self { text, turn: 0, unsettled: Aside::default() }
+        Self { text, turn: 0, unsettled: None }
     }
 
     /// The token of the next guard that is handed the same lease in this process.
@@ -115,13 +116,14 @@ impl Token {
 
     /// The token for the adopter of the hold.
     pub(crate) fn given_away(&self, unsettled: Unsettled) -> Self {
-        Self { unsettled: unsettled.into(), ..self.whole() }
+        let unsettled = (!unsettled.is_settled()).then(|| Box::new(unsettled));
+        Self { unsettled, ..self.whole() }
     }
 
     /// The commands about it that a server may still execute, as far as the process that gave it
     /// away knew.
     pub(crate) fn unsettled(&self) -> Unsettled {
-        self.unsettled.get()
+        self.unsettled.as_deref().copied().unwrap_or_default()
     }
 
     /// The text that stands at the lock's key.
@@ -235,6 +237,20 @@ impl fmt::Debug for Token {
     }
 }
 
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, self.turn) == (&other.text, other.turn)
+    }
+}
+
+impl Eq for Token {}
+
+impl Hash for Token {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.text, self.turn).hash(state);
+    }
+}
+
 impl PartialEq<&Self> for Token {
     fn eq(&self, other: &&Self) -> bool {
         self == *other
@@ -277,35 +293,6 @@ impl fmt::Display for Unsettled {
             None => Ok(()),
         }
     }
-}
-
-/// The additional information in a token; mostly there is none. It is no part of the name: tokens
-/// that differ in nothing else are equal.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Aside(Option<Box<Unsettled>>);
-
-impl From<Unsettled> for Aside {
-    fn from(unsettled: Unsettled) -> Self {
-        Self((!unsettled.is_settled()).then(|| Box::new(unsettled)))
-    }
-}
-
-impl Aside {
-    pub(crate) fn get(&self) -> Unsettled {
-        self.0.as_deref().copied().unwrap_or_default()
-    }
-}
-
-impl PartialEq for Aside {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Aside {}
-
-impl Hash for Aside {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// The prefix of marks. Nothing that is done to a token is done to a value that begins so.
