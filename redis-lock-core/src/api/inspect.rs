@@ -101,7 +101,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn blocking_list(&self, pattern: impl AsRef<str>) -> BlockingListing {
-        BlockingListing::new(self.list(pattern))
+        BlockingListing { listing: self.list(pattern) }
     }
 
     /// Takes the lock away from its holders, and gives it to the first waiter. Returns whether a hold

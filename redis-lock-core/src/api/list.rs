@@ -128,13 +128,7 @@ impl fmt::Debug for Listing {
 #[derive(Debug)]
 #[must_use = "iterators do nothing until they are asked"]
 pub struct BlockingListing {
-    listing: Listing,
-}
-
-impl BlockingListing {
-    pub(crate) fn new(listing: Listing) -> Self {
-        Self { listing }
-    }
+    pub(crate) listing: Listing,
 }
 
 impl Iterator for BlockingListing {
