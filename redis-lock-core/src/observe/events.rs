@@ -110,8 +110,7 @@ impl HoldSpan {
     pub(super) fn close(&self, say: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         {
-            let mut span = self.span.lock();
-            let span = span.take();
+            let span = self.span.lock().take();
             span.as_deref().unwrap_or(&tracing::Span::none()).in_scope(say);
         }
         #[cfg(not(feature = "tracing"))]
