@@ -128,25 +128,14 @@ fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError
 }
 
 impl Begun {
-    /// Waits for the lock.
+    /// Waits for the lock, and reports the outcome to subscribers and recorders.
     pub(crate) async fn granted(&mut self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
-        match (self.asking.asked(), granted) {
-            // Mostly there is nothing else to do, and each copy of a guard takes time.
-            (Some((locks, id)), Ok(hold)) if self.is_plain() => Ok(Guard::new(locks, id, hold)),
-            (Some((locks, id)), Ok(hold)) => self.ended(Ok(Guard::new(locks, id, hold))),
-            (Some((locks, _)), Err(error)) => self.ended(Err(error.at(&locks.settings().server))),
-            (None, _) => self.ended(Err(LockError::Shutdown)),
-        }
-    }
-
-    /// Whether no subscriber listens, and it joins nothing.
-    fn is_plain(&self) -> bool {
-        self.observed.is_none() && self.joins.is_none()
-    }
-
-    /// Reports the outcome to subscribers and recorders.
-    fn ended(&mut self, guard: Result<Guard, LockError>) -> Result<Guard, LockError> {
+        let guard = match (self.asking.asked(), granted) {
+            (Some((locks, id)), Ok(hold)) => Ok(Guard::new(locks, id, hold)),
+            (Some((locks, _)), Err(error)) => Err(error.at(&locks.settings().server)),
+            (None, _) => Err(LockError::Shutdown),
+        };
         if let Some(observed) = self.observed.take() {
             observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
         }
