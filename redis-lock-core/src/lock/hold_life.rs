@@ -22,6 +22,12 @@ pub(super) enum Phase {
     Lost,
 }
 
+impl Phase {
+    /// By their numbers in a word.
+    const IN_ORDER: [Self; 6] =
+        [Self::Held, Self::Uncertain, Self::Released, Self::Expired, Self::Limited, Self::Lost];
+}
+
 /// The phase of a hold, and when its lease ends by this side's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HoldLife {
@@ -59,26 +65,12 @@ impl HoldLife {
     }
 
     fn to_word(self) -> u64 {
-        let phase = match self.phase {
-            Phase::Held => 0,
-            Phase::Uncertain => 1,
-            Phase::Released => 2,
-            Phase::Expired => 3,
-            Phase::Limited => 4,
-            Phase::Lost => 5,
-        };
-        self.deadline.as_nanos().min(NEVER) << PHASE_BITS | phase
+        self.deadline.as_nanos().min(NEVER) << PHASE_BITS | self.phase as u64
     }
 
     fn from_word(word: u64) -> Self {
-        let phase = match word & ((1 << PHASE_BITS) - 1) {
-            0 => Phase::Held,
-            1 => Phase::Uncertain,
-            2 => Phase::Released,
-            3 => Phase::Expired,
-            4 => Phase::Limited,
-            _ => Phase::Lost,
-        };
+        let index = (word & ((1 << PHASE_BITS) - 1)) as usize;
+        let phase = Phase::IN_ORDER.get(index).copied().unwrap_or(Phase::Lost);
         let nanos = word >> PHASE_BITS;
         let deadline = if nanos == NEVER { Moment::NEVER } else { Moment::from_nanos(nanos) };
         Self { phase, deadline }
