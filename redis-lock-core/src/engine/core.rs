@@ -417,9 +417,7 @@ impl Core {
         work: &mut Work,
         change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        for id in self.table.ids() {
-            self.step(&id, work, |machine, env, out| change(machine, env, out));
-        }
+        self.step_where(&|_| true, work, change);
     }
 
     /// Takes over the results of driving a path, except those that its driver carries out itself.

@@ -157,7 +157,7 @@ impl Core {
                 self.waker.wake();
             }
             Event::Returned => {
-                self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
+                self.connected(place, work);
             }
             Event::Listening { hints_enabled } => {
                 let place = if planted!(CountedElsewhere) { place % 2 + 1 } else { place };

@@ -262,11 +262,11 @@ impl Traffic {
         self.dropped.lost.remove(&number);
     }
 
-    /// Ends the epoch: the one way in which a connection ends.
+    /// Ends the epoch, if there is one: the one way in which a connection ends.
     pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
-        let ConnectionState::Up(up) =
-            std::mem::replace(&mut self.connection, ConnectionState::Connecting)
-        else {
+        let before = std::mem::replace(&mut self.connection, ConnectionState::Connecting);
+        let ConnectionState::Up(up) = before else {
+            self.connection = before;
             return;
         };
         self.closed(&up);

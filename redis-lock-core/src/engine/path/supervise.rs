@@ -155,7 +155,7 @@ impl Traffic {
         if silence >= self.time_limit || planted!(LimitCloses) && is_twice_late {
             let what = format!("nothing came from the server for {silence:.1?}");
             let fault = Fault::new(FaultClass::Unknown, what);
-            self.end(&fault, results);
+            self.close(&fault, &mut results.settled);
             let told = Fault { what: SILENT.into(), ..fault };
             results.news.push(News::Unreachable(told));
             return;
@@ -218,7 +218,7 @@ impl Traffic {
             return;
         }
         let half_open = "another connection got through where this one was silent";
-        self.end(&Fault::new(FaultClass::Unknown, half_open), results);
+        self.close(&Fault::new(FaultClass::Unknown, half_open), &mut results.settled);
         let Connected { wire, watcher } = made;
         let epoch = number;
         self.connection = ConnectionState::Up(Up {
@@ -291,7 +291,7 @@ impl Traffic {
 
     /// Closes the path to a node that has no keys any more. Its queued entries are redirected.
     pub(crate) fn retire(&mut self, fault: &Fault, results: &mut Results) {
-        self.end(fault, results);
+        self.close(fault, &mut results.settled);
         self.connection = ConnectionState::Retired;
         self.attempts.give_up();
         let waiting = std::mem::take(&mut self.waiting);
@@ -315,13 +315,6 @@ impl Traffic {
         self.waiting = here;
         send_elsewhere(moved, &mut results.settled);
         self.forget_dropped();
-    }
-
-    /// Ends the epoch, if there is one.
-    fn end(&mut self, fault: &Fault, results: &mut Results) {
-        if let ConnectionState::Up(_) = self.connection {
-            self.close(fault, &mut results.settled);
-        }
     }
 
     /// Sets the pause before the next try after an epoch has ended.
