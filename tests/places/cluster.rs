@@ -11,7 +11,7 @@ use crate::arena::{NOTIFIED, PATIENCE, Waiting, ms, take};
 use crate::{give_back_unless_expired, is_held};
 
 /// The lease of locks that have to be renewed while a slot moves.
-const TTL: Duration = ms(1_000);
+const TTL: Duration = ms(1_500);
 
 fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
@@ -159,7 +159,7 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).replicas(0).start();
         let locks =
-            Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(ms(1_500)).open().unwrap();
+            Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(PATIENCE).open().unwrap();
         let key = keys(&cluster).remove(0);
         let slot = cluster.slot_of(&wire(&key));
         let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
@@ -187,7 +187,7 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
 #[test]
 fn g2_g9_locks_that_several_hold_outlive_a_slot_that_is_half_moved() {
     let cluster = Cluster::builder().replicas(0).start();
-    let locks = Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(ms(1_500)).open().unwrap();
+    let locks = Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(PATIENCE).open().unwrap();
     let key = keys(&cluster).remove(0);
     let slot = cluster.slot_of(&wire(&key));
     let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());

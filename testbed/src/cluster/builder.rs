@@ -18,7 +18,7 @@ pub struct ClusterBuilder {
     nodes: NodeSettings,
     primaries: usize,
     replicas: usize,
-    node_timeout: Duration,
+    node_timeout: Option<Duration>,
     /// Nodes whose clocks the test moves.
     clocks: Vec<(usize, ClockShim)>,
     /// Of the first node, if it is elsewhere than all others.
@@ -31,7 +31,7 @@ impl Default for ClusterBuilder {
             nodes: NodeSettings::default(),
             primaries: 3,
             replicas: 1,
-            node_timeout: Duration::from_secs(1),
+            node_timeout: None,
             clocks: Vec::new(),
             apart: None,
         }
@@ -59,9 +59,10 @@ impl ClusterBuilder {
         self
     }
 
-    /// After which silence a node counts as failed: 1 s at first.
+    /// After which silence a node counts as failed: 1 s at first, and 3 s where no replica can take its
+    /// place. Nodes that a busy machine keeps waiting would only find each other down there.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.node_timeout = timeout;
+        self.node_timeout = Some(timeout);
         self
     }
 
@@ -131,7 +132,8 @@ impl ClusterBuilder {
         if let Some(apart) = self.apart.clone().filter(|_| number == 0) {
             settings.host = apart;
         }
-        let timeout = self.node_timeout.as_millis().to_string();
+        let usual = Duration::from_secs(if self.replicas == 0 { 3 } else { 1 });
+        let timeout = self.node_timeout.unwrap_or(usual).as_millis().to_string();
         let address = settings.host.address().to_string();
         let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", &address];
         // Replicas stay with the primary that the test gave them.
