@@ -74,7 +74,7 @@ fn a_lock_is_on_all_nodes_and_leaves_nothing() {
 fn a_minority_that_is_down_or_frozen_costs_nothing() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();
-    let held = take(locks.mutex("held").ttl(ms(900)));
+    let held = take(locks.mutex("held").ttl(ms(1_500)));
     let fifty_pairs = || {
         let start = Instant::now();
         for _ in 0..50 {
@@ -89,7 +89,7 @@ fn a_minority_that_is_down_or_frozen_costs_nothing() {
         nodes.servers[0].freeze();
         turns.must_be_below(ms(1_000), fifty_pairs());
     }
-    holds_for(ms(2_000), "it is renewed", || is_held(&held));
+    holds_for(ms(3_200), "it is renewed", || is_held(&held));
     nodes.servers[0].thaw();
     // The next renewal brings the lock back to it, and the one after that counts it.
     eventually(PATIENCE, "it has the lock again", || nodes.having("lock:held") == 3);
@@ -104,7 +104,7 @@ fn a_minority_that_is_down_or_frozen_costs_nothing() {
     }
     let fresh = nodes.locks().open().unwrap();
     take(fresh.mutex("job")).blocking_release().unwrap();
-    holds_for(ms(2_000), "it is renewed", || is_held(&held));
+    holds_for(ms(3_200), "it is renewed", || is_held(&held));
     held.blocking_release().unwrap();
     eventually(PATIENCE, "nothing is left", || nodes.having("lock:job") == 0);
 }
@@ -208,9 +208,13 @@ fn l19_services_that_were_given_different_nodes_are_told() {
         _ => false,
     };
     let first = of([0, 1, 2]);
-    let held = take(first.mutex("held"));
+    let held = take(first.mutex("held").ttl(PATIENCE));
     for wanted in [[2, 3, 4], [1, 2, 3]] {
-        assert!(is_told(&of(wanted)), "{wanted:?}");
+        let mut turns = Turns::of("a service that begins is told, unless one of its nodes is late");
+        while turns.go_on() {
+            let outcome = is_told(&of(wanted)).then_some(());
+            turns.end(outcome.ok_or_else(|| format!("{wanted:?} was not")));
+        }
     }
     assert!(!is_told(&first), "it was there before");
 

@@ -70,7 +70,7 @@ fn l15_a_node_whose_wall_clock_makes_it_look_old_is_young_to_those_who_saw_it_st
 fn a_renewal_brings_the_lock_back_to_a_node_and_counts_it_from_then_on() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().open().unwrap();
-    let guard = take(locks.mutex("k").ttl(ms(900)));
+    let guard = take(locks.mutex("k").ttl(ms(1_500)));
     for at in [0, 1, 2, 0] {
         eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
         nodes.servers[at].run::<()>("FLUSHALL");

@@ -52,7 +52,7 @@ fn g18_a_second_failure_before_the_resync_is_reported_in_time_and_recovered_from
 fn g9_what_needs_several_keys_of_a_slot_that_is_half_moved_is_refused_until_it_is_whole() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).replicas(0).start();
-        let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(1_000));
+        let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(1_500));
         let locks = locks.outage(ms(1_500)).open().unwrap();
         let slot = cluster.slot_of("lock:{job}");
         let from = cluster.owner(slot);
@@ -61,7 +61,7 @@ fn g9_what_needs_several_keys_of_a_slot_that_is_half_moved_is_refused_until_it_i
         let moving = cluster.begin_move(slot, to);
         let said = is_refused_within(locks.mutex("{job}2").fenced(), 8_000);
         assert!(said.contains("moved"), "{said}");
-        testbed::holds_for(ms(2_000), "who has a lock keeps it", || is_held(&held));
+        testbed::holds_for(ms(3_200), "who has a lock keeps it", || is_held(&held));
         moving.finish();
         held.blocking_verify().unwrap();
         held.blocking_release().unwrap();

@@ -138,8 +138,12 @@ fn more_than_a_socket_takes_is_sent_when_the_server_reads_again() {
         holds_for(ms(300), "no caller is answered", || asking.iter().all(|it| !it.is_finished()));
         server.thaw();
         runtime.block_on(async {
+            let mut guards = Vec::new();
             for asking in asking {
-                asking.await.unwrap().unwrap().release().await.unwrap();
+                guards.push(asking.await.unwrap().unwrap());
+            }
+            for guard in guards {
+                guard.release().await.unwrap();
             }
         });
         drop(locks);
