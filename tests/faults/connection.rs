@@ -213,7 +213,7 @@ async fn d6_a_connection_cut_after_any_byte_of_a_reply() {
 async fn d9_connections_killed_again_and_again() {
     let server = Server::start();
     let holder = connect(&server.url()).await;
-    let held = holder.mutex("held").ttl(ms(2000)).acquire().await.unwrap();
+    let held = holder.mutex("held").ttl(ms(4000)).acquire().await.unwrap();
     let managers = [connect(&server.url()).await, connect(&server.url()).await];
     let (ended, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     // Two managers, as two processes would have them, hand a lock to and fro meanwhile.

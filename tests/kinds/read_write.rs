@@ -115,34 +115,27 @@ fn l3_readers_that_wait_for_a_writer_are_let_in_together() {
 fn l3_neither_writers_nor_readers_starve() {
     for arena in Arena::each() {
         let stop = AtomicBool::new(false);
-        let turns = |make: fn(&Locks) -> Request, locks: &Locks| {
-            let mut turns = 0;
+        let turns: [AtomicUsize; 6] = Default::default();
+        let take_turns = |make: fn(&Locks) -> Request, locks: &Locks, turns: &AtomicUsize| {
             while !stop.load(Ordering::Relaxed) {
                 let guard = take(make(locks).wait(PATIENCE));
                 thread::sleep(ms(5));
                 guard.blocking_release().unwrap();
-                turns += 1;
+                turns.fetch_add(1, Ordering::Relaxed);
             }
-            turns
         };
         let read: fn(&Locks) -> Request = |locks| locks.read("k");
         let write: fn(&Locks) -> Request = |locks| locks.write("k");
         thread::scope(|scope| {
             // Readers overlap all the time, and so do requests for writing.
-            let each: Vec<_> = [read, read, read, read, write, write]
-                .into_iter()
-                .enumerate()
-                .map(|(at, make)| {
-                    let locks = if at % 2 == 0 { &arena.one } else { &arena.other };
-                    (at, scope.spawn(move || turns(make, locks)))
-                })
-                .collect();
-            thread::sleep(ms(1_500));
-            stop.store(true, Ordering::Relaxed);
-            for (at, thread) in each {
-                let turns = thread.join().unwrap();
-                assert!(turns > 10, "{}: number {at} had {turns} turns", arena.name);
+            for (at, make) in [read, read, read, read, write, write].into_iter().enumerate() {
+                let locks = if at % 2 == 0 { &arena.one } else { &arena.other };
+                let (take_turns, turns) = (&take_turns, &turns[at]);
+                scope.spawn(move || take_turns(make, locks, turns));
             }
+            let each_had = |most| turns.iter().all(|turns| turns.load(Ordering::Relaxed) > most);
+            eventually(PATIENCE, &format!("{}: each has many turns", arena.name), || each_had(40));
+            stop.store(true, Ordering::Relaxed);
         });
         arena.assert_clean();
     }
