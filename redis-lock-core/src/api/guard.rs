@@ -184,7 +184,8 @@ impl Guard {
 
     /// Asks for a lease of at least `ttl`, and renews with this ttl from now on.
     ///
-    /// It never shortens the lease.
+    /// It never shortens the lease, and does not lengthen it beyond [`max_hold`](crate::Request::max_hold),
+    /// which is 24 hours unless the request says otherwise.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is not ours any more;
