@@ -115,8 +115,7 @@ mod lock_order {
 
     /// What these end with is locked in this order, and all else last. Of one sort, and of what comes last, a
     /// thread locks one at a time. So no two threads wait for each other.
-    const ORDER: [&str; 5] =
-        ["::Shard", "::Traffic", "::Gathered", "::KnownToken>", "::Readiness>)>"];
+    const ORDER: [&str; 4] = ["::Shard", "::Traffic", "::Gathered", "::Readiness>)>"];
 
     thread_local! {
         static LOCKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
