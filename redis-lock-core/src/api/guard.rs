@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use futures_util::future::select_all;
 
 use crate::api::blocking::block_on;
-use crate::api::nesting::{JoinedTurn, Note};
+use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;

@@ -13,6 +13,7 @@ pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod nesting;
+pub(crate) mod note;
 mod parker;
 pub(crate) mod request;
 pub(crate) mod scope;
