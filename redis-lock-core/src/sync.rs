@@ -2,11 +2,8 @@
 //!
 //! There these names stand for the types of a scheduler, which tries many orders of the threads' steps.
 
-use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Wake;
 pub(crate) use std::thread;
 
 pub(crate) use futures_util::task::AtomicWaker;
@@ -18,6 +15,10 @@ pub(crate) use std::sync::MutexGuard as NonPoisonGuard;
 
 #[cfg(test)]
 pub(crate) use lock_order::NonPoisonGuard;
+
+use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
 
 /// A mutex that is used on after a thread has panicked with it: what it guards is changed in steps that leave it
 /// whole.

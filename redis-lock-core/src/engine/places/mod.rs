@@ -10,11 +10,12 @@ mod several;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use several::Several;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-pub(crate) use self::several::Several;
 use super::path::Path;
 use crate::domain::clock::Moment;
 use crate::domain::names;
