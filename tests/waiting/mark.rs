@@ -112,13 +112,15 @@ async fn i1_a_holder_that_was_notified_of_a_waiter_gives_the_lock_away_in_one_st
     }
     eventually(PATIENCE, "both listen", || server.run::<Vec<String>>("PUBSUB CHANNELS").len() == 2);
     let monitor = server.monitor();
-    let is_notified = |number: usize| monitor.count("\"w lock:job\"") == number;
+    // On a busy machine one waiter may have the holder notified twice.
+    let notices = || monitor.count("\"w lock:job\"");
     let deletes = || monitor.count("\"DELIFEQ\"") + monitor.count("\"1\" \"lock:job\"");
     let mut vain = 0;
-    for number in 1..=10 {
+    for _ in 0..10 {
         let guard = job(&holder).acquire().await.unwrap();
+        let before = notices();
         let waiting = tokio::spawn(job(&locks).acquire());
-        eventually(PATIENCE, "the holder is notified", || is_notified(number));
+        eventually(PATIENCE, "the holder is notified", || notices() > before);
         guard.verify().await.unwrap();
         let before = deletes();
         guard.release().await.unwrap();
