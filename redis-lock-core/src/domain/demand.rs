@@ -241,7 +241,7 @@ impl Options {
             return no("fencing numbers for readers", why);
         }
         check_rejoin(ttl, self.margin, rejoin)?;
-        // Where nobody renews it any more, it is not brought back to nodes either.
+        // Where it is not renewed any more, it is not brought back to nodes either.
         self.min_hold.map_or(Ok(()), |least| check_rejoin(least, None, rejoin))
     }
 

@@ -22,7 +22,6 @@ mod reader;
 mod reading_tests;
 mod reaper;
 mod released;
-mod releasing;
 #[cfg(test)]
 mod rest_tests;
 mod run;

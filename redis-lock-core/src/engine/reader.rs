@@ -4,7 +4,7 @@
 //! send many commands, a task of that runtime reads instead. It has no connection of its own and
 //! decides nothing: it takes the role of the reader from the engine. The engine takes it back when
 //! the task ends, and when answers are not read for 20 ms: then the runtime's threads are blocked,
-//! or nobody drives a current-thread runtime.
+//! or a current-thread runtime is not driven.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -30,7 +30,7 @@ impl Core {
     }
 }
 
-/// A task that is going to read. Nobody may drive its runtime for long, so it keeps neither the
+/// A task that is going to read. Its runtime may stand still for long, so it keeps neither the
 /// engine nor a socket, and there is one at most on each runtime.
 struct Opening {
     core: Weak<Core>,

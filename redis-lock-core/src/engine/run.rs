@@ -153,7 +153,7 @@ impl Engine<'_> {
             let input = done
                 .unwrap_or_else(|_| Err(Fault::driver_panicked()))
                 .unwrap_or_else(|fault| JobReport::Connected(place, number, Err(fault)));
-            // When the engine has ended, nobody receives it.
+            // When the engine has ended, it is not received.
             let _ = report.send(input);
         });
     }

@@ -144,7 +144,7 @@ impl Attempt {
     /// Its lease is to run on for a while after its release. A renewal that is executed behind the
     /// release finds nothing otherwise, but would lengthen such a lease.
     pub(crate) fn keep_until(&mut self, end: Moment) {
-        // At its end it is released, and a renewal finds nothing after that. Whoever gave the token away
+        // At its end it is released, and a renewal finds nothing after that. The process that gave the token away
         // may have left a renewal behind.
         let until = if self.adopted { end } else { self.renewed_until.min(end) };
         if until > Moment::START {

@@ -301,10 +301,10 @@ impl<W> Machine<W> {
             out.fail(waiter.handle, LockError::Lost { key, reason });
         }
         let Stage::Contending(contending) = self.take_stage(out) else { return };
-        // Of several keys, those that the token has may be somebody's who adopted it rightly.
+        // Of several keys, those that the token has may belong to a process that adopted it rightly.
         let is_single = !matches!(contending.demand.kind, Kind::All { .. });
         if is_single && contending.attempt.is_in_doubt() {
-            // An acquisition of whoever gave it away may still be executed.
+            // An acquisition of the process that gave it away may still be executed.
             out.part(Reap::of(contending.attempt, None, &contending.demand));
         } else {
             contending.attempt.ends();

@@ -30,7 +30,7 @@ pub(crate) struct Hold {
     reason: OnceBox<LossReason>,
     /// Whether a writer's hold has become a reader's.
     is_downgraded: AtomicBool,
-    /// For those who wait for its end, if there are any. It is made without waiting for anybody,
+    /// For those who wait for its end, if there are any. It is made without waiting for a thread,
     /// because a forked child does not have the thread that was about to make it.
     ended: OnceBox<NewsWaiters>,
     report: HoldReport,
@@ -177,7 +177,7 @@ impl Hold {
 
     /// The server said that the token does not have the lock. An earlier loss keeps its reason.
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
-        // Before the phase that refers to it. Where the hold has ended otherwise, nobody reads it.
+        // Before the phase that refers to it. Where the hold has ended otherwise, it is not read.
         self.reason.get_or_init(|| Box::new(reason));
         self.change_running(now, |life| HoldLife { phase: Phase::Lost, ..life });
     }
@@ -367,7 +367,7 @@ mod tests {
         assert!(!lost.is_released());
         assert_eq!(lost.state(Moment::at_millis(2)), LockState::Lost);
         let over = hold(HOUR);
-        assert!(!over.release(Moment::at_millis(1_000)), "nobody has looked at the time before");
+        assert!(!over.release(Moment::at_millis(1_000)), "no call has looked at the time before");
         assert_eq!(over.loss(Moment::at_millis(1_000)), Some(LossReason::Expired));
     }
 

@@ -113,7 +113,7 @@ impl Env<'_> {
         let (manager, label, ttl) = (self.manager, &demand.terms.label, asked_ttl(demand));
         let attempt = match (demand.terms.ttl, demand.terms.linger) {
             (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
-            // Without messages nobody could ask for the idle lease, so it does not linger.
+            // Without messages no client could ask for the idle lease, so it does not linger.
             (Some(_), Some(_)) if self.hints && self.lingers => {
                 Attempt::lingering(Token::lingering(manager, label), ttl)
             }

@@ -110,7 +110,7 @@ impl<W> Machine<W> {
         let next = Arc::new(Hold::new(waiter.demand, token, fence, since, end, env.process));
         // The caller has another reference to the hold before, so its span does not end here.
         held.hold = Arc::clone(&next);
-        // A renewal that is due stays: whoever is next may hold the lock at least as long.
+        // A renewal that is due stays: the next guard may hold the lock at least as long.
         if held.lease.renew_at == Moment::NEVER {
             held.schedule(env);
         }
@@ -294,7 +294,7 @@ impl<W> Machine<W> {
             Outcome::Answered(Answer::Renewed { waited_for: true, .. }) => {
                 self.somebody_waits(env, out);
             }
-            // No caller held it, so nobody has lost anything.
+            // No caller held it, so no caller has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
                 if let Stage::Kept(kept) = self.take_stage(out) {
                     kept.attempt.ends();

@@ -127,7 +127,7 @@ fn spread_over(interval: Duration, spread: u32) -> Duration {
 /// When to ask again after this many consecutive failures.
 pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
     let pause = match class.is_moving() {
-        // A slot moves fast, or its move was given up, and then nobody knows when it goes on.
+        // A slot moves fast, or its move was given up, and then it goes on at an unknown time.
         true => MAX_MOVE_WAIT * (1 << (failures / QUICK).min(3)),
         false => Duration::from_millis(25) * (1 << failures.min(5)),
     };

@@ -42,7 +42,7 @@ const MOST_ASIDE: usize = 512;
 /// The most keys for which a warning is remembered.
 const MOST_REMEMBERED: usize = 1000;
 
-/// Whether anybody may listen to messages of this level. While there is no subscriber at all,
+/// Whether a subscriber may listen to messages of this level. While there is no subscriber at all,
 /// `tracing` may hand warnings to the `log` crate.
 #[cfg(feature = "tracing")]
 fn is_heard(level: tracing::Level) -> bool {

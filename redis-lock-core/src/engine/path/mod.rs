@@ -229,7 +229,7 @@ impl Traffic {
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.take(&entry) && !planted!(AnyAnswer) {
-                // Its token is being released; nobody else wants to know.
+                // Its token is being released; no caller wants to know.
                 self.dropped.doubtful.extend(entry.main().filter(|_| is_unknown));
                 return;
             }

@@ -120,7 +120,7 @@ impl Gathering {
         gathered.split.next()
     }
 
-    /// The machine that asked, and the number of its question. The outer `None` means that nobody
+    /// The machine that asked, and the number of its question. The outer `None` means that no caller
     /// wants the answer any more.
     pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
         match self.gathered().origin.as_ref()? {

@@ -164,7 +164,7 @@ impl Traffic {
         let is_silent = up.received <= since;
         if is_late && is_silent && !self.attempts.are_under_way() && now >= self.attempts.second_at
         {
-            // If a second connection works, the first one is half open, and nobody need wait for
+            // If a second connection works, the first one is half open, and no caller need wait for
             // its time limit. If not, the network is slow or the server frozen, and the first one
             // can stay.
             self.attempts.second_at = now.after(self.time_limit);

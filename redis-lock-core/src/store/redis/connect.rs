@@ -71,7 +71,7 @@ pub(super) async fn driver(
 ) -> Result<MultiplexedConnection, RedisError> {
     let Introduced { driver, .. } = connect(client, terms, config).await?;
     let (mut named, cmd) = (driver.clone(), terms.name_connection());
-    // Nobody waits for the answer: without a name it is as good.
+    // The answer is not waited for: without a name it is as good.
     tokio::spawn(async move { named.send_packed_command(&cmd).await });
     Ok(driver)
 }

@@ -82,7 +82,7 @@ impl QuorumWire {
         }
     }
 
-    /// Whether a node has another card. It may be that of servers that were restarted since, which nobody
+    /// Whether a node has another card. It may be that of servers that were restarted since, which no manager
     /// writes again.
     pub(in super::super) fn sees_another_card(&self) -> bool {
         self.cards.other.is_some()

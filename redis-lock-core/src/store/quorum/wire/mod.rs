@@ -2,7 +2,7 @@
 //!
 //! Each node has a connection of its own behind it, which may break and be made again. An answer that
 //! does not come in time counts as none, so a slow node delays nothing. What is left of questions that
-//! have failed is undone here, behind the back of whoever asked.
+//! have failed is undone here, after the caller has its answer.
 
 mod card;
 mod outcome;
@@ -241,7 +241,7 @@ impl Wire for QuorumWire {
         self.expire(now);
         self.write_cards(now);
         self.flush()?;
-        // What was decided, also that nobody answers, is as good as an answer.
+        // What was decided, also that no node answers, is as good as an answer.
         all.received |= !self.decided.is_empty();
         Ok(all)
     }

@@ -107,7 +107,7 @@ impl SentinelDirectory {
         if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
             self.nodes.set_outage(sentinel_outage(down_after));
         }
-        // Sentinels that nobody names any more count once more, so that one look in which only
+        // Sentinels that are no longer named count once more, so that one look in which only
         // newcomers answer does not make these the majority.
         let size = before.max(self.group_size());
         let named = NamedPrimary::of(reports, size, &self.nodes)?;
