@@ -42,6 +42,8 @@ pub(super) struct Pipe {
     pub(super) inbox: VecDeque<Item>,
     /// Since when something has arrived that the client has not read.
     unread_since: Option<u64>,
+    /// How many commands of the client have no answer here yet.
+    owed: usize,
     /// Since when the client has had something to send that the socket would take.
     unsent_since: Option<u64>,
     /// How long reading and sending took since the last look.
@@ -92,6 +94,9 @@ impl Pipe {
     }
 
     pub(super) fn arrive(&mut self, item: Item) {
+        if matches!(item, Item::Answer(..) | Item::Redirected(..)) {
+            self.owed = self.owed.saturating_sub(1);
+        }
         self.inbox.push_back(item);
         self.unread_since.get_or_insert_with(clock::now);
     }
@@ -102,6 +107,10 @@ impl Pipe {
 
     pub(super) fn push_sent(&mut self, sent: Option<Sent>) {
         if sent.is_some() {
+            if self.unread_since.is_some() && self.awaited_since().is_none() {
+                self.unread_since = Some(clock::now());
+            }
+            self.owed += 1;
             let takes_from = clock::now().max(self.full_until);
             self.unsent_since.get_or_insert(takes_from);
         }
@@ -138,9 +147,15 @@ impl Pipe {
 
     /// Takes out whether something arrived that the client has not read.
     pub(super) fn read(&mut self) -> bool {
-        let since = self.unread_since.take();
-        self.note_delay("read", since);
-        since.is_some()
+        self.note_delay("read", self.awaited_since());
+        self.unread_since.take().is_some()
+    }
+
+    /// Since when something has arrived that the client must read soon. That the connection has broken, it
+    /// looks for only when it has asked something.
+    fn awaited_since(&self) -> Option<u64> {
+        let is_idle = self.owed == 0 && self.inbox.iter().all(|it| matches!(it, Item::Broken(_)));
+        self.unread_since.filter(|_| !is_idle)
     }
 
     fn note_delay(&mut self, what: &'static str, since: Option<u64>) {
@@ -152,7 +167,7 @@ impl Pipe {
     pub(super) fn waits(&self) -> impl Iterator<Item = Delay> {
         let until = clock::now();
         let wait = move |what, since: Option<u64>| since.map(|since| Delay { what, since, until });
-        wait("read", self.unread_since).into_iter().chain(wait("sent", self.unsent_since))
+        wait("read", self.awaited_since()).into_iter().chain(wait("sent", self.unsent_since))
     }
 
     fn is_readable(&self) -> bool {
