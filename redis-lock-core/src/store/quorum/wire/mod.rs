@@ -116,6 +116,10 @@ impl QuorumWire {
     fn ask_all(&mut self, seq: u64, now: Moment) {
         let Some(question) = self.questions.get_mut(&seq) else { return };
         let command = question.command.clone();
+        let is_reader = command.verb.token().is_some_and(|token| {
+            let kinds = self.nodes.iter().map(|it| it.tokens.other_kind(token, command.kind));
+            kinds.flatten().flatten().any(|kind| kind == Kind::Read)
+        });
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let is_asked = match &command.verb {
                 Verb::Release { .. } => node.release(command.clone(), Some(seq), now),
@@ -127,8 +131,8 @@ impl QuorumWire {
                 question.ballot.hear(at, Said::Failed(node.unreachable()));
             }
             if let Verb::Downgrade { token } = &command.verb {
-                // Until it is certain, it is neither the one nor the other.
-                node.tokens.repair_as(token, None);
+                // Until it is certain, it is neither the one nor the other, but where it is asked again.
+                node.tokens.repair_as(token, is_reader.then_some(Kind::Read));
             }
         }
     }
