@@ -105,6 +105,25 @@ async fn calls_for_other_keys_and_calls_that_gave_up_do_not_count() {
     assert!(again.is_err(), "it waits: {again:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_for_several_keys_waits_for_each_of_them() {
+    let locks = Locks::in_memory();
+    let _held = (locks.mutex("a").acquire().await.unwrap(), locks.mutex("b").acquire().await);
+    let waiting = tokio::spawn(locks.all(["a", "b"]).acquire());
+    while locks.status("a").await.unwrap().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let limited = |request: Request| async move {
+        let ended = timeout(Duration::from_millis(300), request.max_waiters(1).acquire()).await;
+        ended.unwrap_or_else(|_| panic!("it waits")).unwrap_err()
+    };
+    for request in [locks.mutex("a"), locks.mutex("b"), locks.all(["b", "c"])] {
+        let error = limited(request).await;
+        assert!(matches!(error, LockError::Crowded { waiting: 1, .. }), "{error:?}");
+    }
+    waiting.abort();
+}
+
 #[test]
 fn a_limit_of_zero_is_refused() {
     let locks = Locks::in_memory();

@@ -7,10 +7,12 @@ use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
+use super::core::Core;
 use super::path::LockId;
 use super::table::{Granted, Handle, Shard};
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, Waiter};
@@ -73,8 +75,9 @@ impl<L: HasLink> Asking<L> {
                     }
                 });
             }
+            let beside = if is_limited { core.waiting_beside(&id.main) } else { 0 };
             let waiting = |shard: &Shard| match is_limited {
-                true => Machine::waiting(shard.of_key(&id.main)),
+                true => Machine::waiting(shard.of_key(&id.main)) + beside,
                 false => 0,
             };
             core.begin(&id, waiting, work, |machine, env, out| {
@@ -131,6 +134,35 @@ impl<L: HasLink> Asking<L> {
     /// The manager, and the machine that was asked. To be called once, when the answer has come.
     pub(crate) fn asked(&mut self) -> Option<(L, LockId)> {
         self.asked.take()
+    }
+}
+
+impl Core {
+    /// Whether too many calls wait for one of the other keys of a lock of several.
+    fn crowded_elsewhere(&self, demand: &Demand) -> Option<LockError> {
+        let (Kind::All { .. }, Some(most)) = (demand.kind, demand.terms.max_waiters) else {
+            return None;
+        };
+        let waiting = |names: &Names| -> usize {
+            let beside = self.waiting_beside(names.main());
+            Machine::waiting(self.table.shard(names.main()).of_key(names.main())) + beside
+        };
+        let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
+        let key = || demand.key().to_owned();
+        (waiting >= most).then(|| LockError::Crowded { key: key(), waiting })
+    }
+
+    /// How many calls have to wait for several keys of which this is one, and not the first.
+    fn waiting_beside(&self, main: &str) -> usize {
+        if !self.table.has_several.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let waits = |machine: &Machine<_>| {
+            let is_beside = machine.any_other_key(&|other| other == main);
+            is_beside && Machine::refused_before(std::iter::once(machine)) > 0
+        };
+        // Each has a machine of its own.
+        self.table.count(waits)
     }
 }
 

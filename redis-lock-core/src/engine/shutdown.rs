@@ -10,10 +10,7 @@ use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Origin, Settled, Traffic};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::kind::Kind;
-use crate::domain::names::Names;
 use crate::lock::{Machine, Reap};
 use crate::{Drained, LockError, LossReason};
 
@@ -229,19 +226,6 @@ impl Core {
         // It does not wait for those that are only repeated, so they are sent now.
         self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
         self.send(work);
-    }
-
-    /// Whether too many calls wait for one of the other keys of a lock of several.
-    pub(super) fn crowded_elsewhere(&self, demand: &Demand) -> Option<LockError> {
-        let (Kind::All { .. }, Some(most)) = (demand.kind, demand.terms.max_waiters) else {
-            return None;
-        };
-        let waiting = |names: &Names| -> usize {
-            Machine::waiting(self.table.shard(names.main()).of_key(names.main()))
-        };
-        let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
-        let key = || demand.key().to_owned();
-        (waiting >= most).then(|| LockError::Crowded { key: key(), waiting })
     }
 }
 

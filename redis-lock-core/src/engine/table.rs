@@ -203,7 +203,7 @@ impl Table {
     }
 
     /// How many machines are so.
-    pub(crate) fn count(&self, is_so: fn(&Machine<Handle>) -> bool) -> usize {
+    pub(crate) fn count(&self, is_so: impl Fn(&Machine<Handle>) -> bool) -> usize {
         let each = self.shards().map(|(shard, _)| {
             let shard = shard.lock();
             shard.residents.values().filter(|resident| is_so(&resident.machine)).count()
