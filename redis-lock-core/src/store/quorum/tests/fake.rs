@@ -332,7 +332,7 @@ impl FakeClient {
         Self { wire, seats, slots, lines, strays, cut, token, doing, seq: 0 }
     }
 
-    fn push(&mut self, verb: Verb) {
+    pub(super) fn push(&mut self, verb: Verb) {
         let names = Names::new("", "k");
         let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
         self.wire.push(self.seq, command);

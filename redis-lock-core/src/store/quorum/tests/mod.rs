@@ -247,3 +247,18 @@ fn what_arrives_when_its_lease_would_be_long_over_is_given_back() {
     world.pass(300);
     assert!(!has_it(&mut world));
 }
+
+#[test]
+fn what_one_node_has_of_a_hold_that_a_check_finds_lost_is_given_back() {
+    let mut world = held(1);
+    let token = Arc::clone(&world.clients[0].token);
+    world.pass(10);
+    world.nodes[0].state = State::default();
+    world.nodes[1].state = State::default();
+    assert_eq!(world.having(), 1);
+    world.clients[0].push(Verb::Check { token });
+    world.pass(30);
+    let having = world.having();
+    simulated::end();
+    assert_eq!(having, 0);
+}

@@ -111,7 +111,8 @@ impl QuorumWire {
                 }
             } else if about == Matter::Grant && !has_agreed {
                 self.undo(seq, verdict.is_err(), now);
-            } else if let (Ok(Answer::Gone { .. }), Verb::Renew { .. }) = (&verdict, &command.verb)
+            } else if let Ok(Answer::Gone { .. }) = &verdict
+                && !matches!(command.verb, Verb::Release { .. })
                 && !matches!(command.kind, Kind::All { .. })
             {
                 self.give_up(&command, now);
