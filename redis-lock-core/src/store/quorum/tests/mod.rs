@@ -15,7 +15,7 @@ use crate::domain::names::Names;
 use crate::domain::planted::{PlantedFault, plant};
 use crate::domain::too_few::Vote;
 use crate::store::memory::State;
-use crate::store::{Acquire, Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, PLACE, Verb};
 
 fn found(fault: PlantedFault, nodes: usize) -> bool {
     plant(Some(fault));
@@ -261,4 +261,38 @@ fn what_one_node_has_of_a_hold_that_a_check_finds_lost_is_given_back() {
     let having = world.having();
     simulated::end();
     assert_eq!(having, 0);
+}
+
+/// A caller that waited has kept what it had of split votes. One that does not wait asks with the same token.
+#[test]
+fn what_a_refused_attempt_has_on_a_node_that_is_away_is_given_back_when_it_is_back() {
+    let mut world = FakeQuorum::new(1, 3, 1);
+    world.nodes.iter_mut().for_each(|node| node.latency = 4);
+    world.nodes[0].latency = 1;
+    world.clients[0].doing = Doing::Rests { until: u64::MAX };
+    world.pass(30);
+    let names = Names::new("", "k");
+    let mut tokens = [(); 3].map(|()| Arc::clone(Token::fresh("m0", "").wire()));
+    // Of several that split the votes, the first goes on.
+    tokens.sort();
+    let [token, others @ ..] = tokens;
+    for (node, other) in world.nodes[1..].iter_mut().zip(others) {
+        let verb = Verb::Acquire(Acquire::of(other, Some(TTL * 60)));
+        let command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout: TTL };
+        let clock = node.clock(world.now);
+        let _ = node.state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
+    }
+    let terms = |queue| Acquire { queue, ..Acquire::of(Arc::clone(&token), Some(TTL * 60)) };
+    world.clients[0].push(Verb::Acquire(terms(Some(PLACE))));
+    world.pass(30);
+    assert_eq!(world.having(), 3, "it keeps its node");
+    world.clients[0].cut[0] = true;
+    world.pass(30);
+    world.clients[0].push(Verb::Acquire(terms(None)));
+    world.pass(30);
+    world.clients[0].cut[0] = false;
+    world.pass(60);
+    let having = world.having();
+    simulated::end();
+    assert_eq!(having, 2);
 }

@@ -195,9 +195,12 @@ impl QuorumWire {
         if goes_on {
             return;
         }
+        // A caller that does not wait takes it that nothing is left, also of an earlier attempt with this token.
+        let is_over =
+            !is_fault && matches!(&command.verb, Verb::Acquire(terms) if terms.queue.is_none());
         let may_have = |said: &Said| match said {
             Said::Nothing | Said::Barred(_) | Said::Answer(Answer::Held { .. }) => true,
-            Said::Failed(fault) => fault.class.is_unknown(),
+            Said::Failed(fault) => fault.class.is_unknown() || is_over,
             Said::Answer(_) => false,
         };
         for at in ballot.nodes(may_have) {
