@@ -96,10 +96,17 @@ impl Held {
 
     /// A server is asked that may have lost its last writes.
     pub(super) fn renew_soon(&mut self, now: Moment) {
-        self.wanted.downgrade = self.hold.kind() != self.hold.demand.kind;
-        if self.hold.demand.terms.renew && self.lease.renew_at != Moment::NEVER {
+        let renews = self.hold.demand.terms.renew && self.lease.renew_at != Moment::NEVER;
+        if renews {
             self.lease.renew_at = now;
         }
+        self.downgrade_from(if renews { now } else { Moment::START });
+    }
+
+    /// Has a downgrade asked for again, where there was one, after a renewal that is sent then.
+    fn downgrade_from(&mut self, time: Moment) {
+        let is_reader = self.hold.kind() != self.hold.demand.kind;
+        self.wanted.downgrade = is_reader.then_some(time);
     }
 
     pub(super) fn schedule(&mut self, env: &Env<'_>) {
@@ -118,7 +125,9 @@ impl Held {
             let rest = lease::covering(self.hold.limit().since(now));
             let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
             Some((About::Renew, Verb::Renew { token: token(), ttl }))
-        } else if wanted.downgrade || wanted.wants(Wants::Downgrade) {
+        } else if wanted.downgrade.is_some_and(|from| from <= self.lease.sent)
+            || wanted.wants(Wants::Downgrade)
+        {
             Some((About::Downgrade, Verb::Downgrade { token: token() }))
         } else if wanted.check || wanted.wants(Wants::Check) {
             Some((About::Check, Verb::Check { token: token() }))
@@ -288,7 +297,7 @@ impl<W> Machine<W> {
         match about {
             About::Renew => held.attempt.asked(held.lease.ttl),
             About::Cut => held.wanted.cut = false,
-            About::Downgrade => held.wanted.downgrade = false,
+            About::Downgrade => held.wanted.downgrade = None,
             _ => {}
         }
         if matches!(about, About::Renew | About::Check) {
@@ -393,6 +402,9 @@ impl<W> Machine<W> {
                 };
             }
         } else {
+            if open.about == About::Downgrade {
+                held.downgrade_from(held.lease.renew_at);
+            }
             out.failed(&demand, fault.clone());
         }
         for asker in open.askers {

@@ -1,6 +1,7 @@
 //! Renewing a hold, asking about it, losing it.
 
 use super::*;
+use crate::domain::kind::Kind;
 use crate::domain::label::Label;
 use crate::{LockState, LossReason};
 
@@ -183,7 +184,7 @@ fn what_is_wanted_during_a_renewal_is_asked_after_it() {
     assert!(matches!(downgrade.command.verb, Verb::Downgrade { .. }), "{downgrade:?}");
     bench.answer(&downgrade, done());
     assert!(matches!(outcome_of(&mut downgraded), Some(Ok(()))));
-    assert_eq!(hold.last_kind(), crate::domain::kind::Kind::Read);
+    assert_eq!(hold.last_kind(), Kind::Read);
 }
 
 #[test]
@@ -388,4 +389,28 @@ fn what_this_process_knows_of_its_lock_is_shown() {
         view.waiters.iter().map(|one| (one.label.as_deref(), one.since)).collect();
     let since = Some(wall - millis(5));
     assert_eq!(waiters, [(None, since), (Some("worker"), since)]);
+}
+
+#[test]
+fn a_downgrade_that_could_not_be_asked_again_is_asked_after_the_next_renewal() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { kind: Kind::Write, ..demand("k") });
+    let _downgraded = bench.downgrade(&hold);
+    let downgrade = bench.asked();
+    bench.answer(&downgrade, done());
+    bench.step(Machine::connected);
+    let is_downgrade = |it: &Question| matches!(it.command.verb, Verb::Downgrade { .. });
+    for outcome in [refused(), unknown(), done()] {
+        let renew = bench.asked();
+        assert!(matches!(renew.command.verb, Verb::Renew { .. }), "{renew:?}");
+        bench.answer(&renew, done());
+        let downgrade = bench.asked();
+        assert!(is_downgrade(&downgrade), "{downgrade:?}");
+        bench.answer(&downgrade, outcome);
+        assert!(bench.is_silent(), "not at once: {:?}", bench.effects);
+        bench.tick(12_000);
+    }
+    let renew = bench.asked();
+    bench.answer(&renew, done());
+    assert!(bench.is_silent(), "the server knows it now: {:?}", bench.effects);
 }
