@@ -27,6 +27,7 @@ mod partitions;
 mod quorum;
 mod quorum_failures;
 mod quorum_interop;
+mod quorum_leftovers;
 mod released;
 mod replicas;
 mod rights;

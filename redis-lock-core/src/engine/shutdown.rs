@@ -92,11 +92,11 @@ impl Core {
     /// Whether the engine has nothing left to do and no requests can come.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
         // What is in hand may go to the reaper, and from there to a queue.
-        let is_answered = || self.pending.is_empty() && !self.any_place(Traffic::is_in_hand);
+        let is_answered = || self.pending.is_empty() && !self.any_place(Traffic::is_left);
         match self.closing_ends() {
             Some(end) => now >= end || is_answered() || planted!(HastyShutdown),
             None => {
-                let is_left = |traffic: &Traffic| traffic.has_questions() || traffic.is_in_hand();
+                let is_left = |traffic: &Traffic| traffic.has_questions() || traffic.is_left();
                 self.is_abandoned.load(Ordering::Acquire)
                     && !self.any_place(is_left)
                     && self.reaper.lock().is_empty()

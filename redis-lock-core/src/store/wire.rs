@@ -56,6 +56,11 @@ pub(crate) trait Wire: Send {
         Moment::NEVER
     }
 
+    /// Whether a release whose outcome is known has yet to reach one of several servers.
+    fn owes_releases(&self) -> bool {
+        false
+    }
+
     /// Whether commands are executed as they are pushed, so that their answers are there at once.
     fn is_instant(&self) -> bool {
         false

@@ -319,6 +319,12 @@ impl Traffic {
         !self.in_hand.is_empty()
     }
 
+    /// Whether outcomes are in hand, or releases are not done everywhere.
+    pub(crate) fn is_left(&self) -> bool {
+        let owes = matches!(&self.connection, ConnectionState::Up(up) if up.wire.owes_releases());
+        owes || self.is_in_hand()
+    }
+
     /// As if an outcome were taken out.
     #[cfg(test)]
     pub(crate) fn take_in_hand(&self) -> InHand {

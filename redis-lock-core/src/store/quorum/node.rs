@@ -132,6 +132,11 @@ impl Node {
         self.is_linked() && self.heard >= time
     }
 
+    /// Whether it has not answered a release, which may take several rounds.
+    pub(super) fn owes_releases(&self) -> bool {
+        self.asked.values().any(|ask| ask.does == Does::Releases)
+    }
+
     /// Why there is no connection, when the last try has failed.
     pub(super) fn trouble(&self) -> Option<&Fault> {
         self.trouble.as_ref().filter(|_| self.wire.is_none())

@@ -258,6 +258,10 @@ impl Wire for QuorumWire {
         None
     }
 
+    fn owes_releases(&self) -> bool {
+        self.nodes.iter().any(Node::owes_releases)
+    }
+
     fn due(&self) -> Moment {
         if !self.decided.is_empty() {
             return Moment::START;
