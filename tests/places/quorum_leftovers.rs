@@ -1,6 +1,9 @@
 //! What a slow or absent node of a quorum must not keep.
 
-use testbed::eventually;
+use std::thread;
+
+use redis_locks::Locks;
+use testbed::{Server, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
 use crate::quorum::Nodes;
@@ -17,4 +20,25 @@ fn a_shutdown_waits_for_the_release_at_the_slowest_node() {
     guard.blocking_release().unwrap();
     locks.blocking_shutdown();
     nodes.assert_clean();
+}
+
+#[test]
+fn what_reaches_a_node_after_its_adopter_has_released_it_leaves_nothing() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().ttl(ms(60_000)).open().unwrap();
+    let urls = nodes.servers.iter().map(Server::url);
+    let heirs = Locks::builder().quorum(urls).rejoin(ms(0)).ttl(ms(60_000)).open().unwrap();
+    for locks in [&locks, &heirs] {
+        let first = take(locks.mutex("first"));
+        eventually(PATIENCE, "all can be reached", || nodes.having("lock:first") == 3);
+        first.blocking_release().unwrap();
+        eventually(PATIENCE, "none has it", || nodes.having("lock:first") == 0);
+    }
+    nodes.proxies[2].delay_up(ms(700));
+    let token = take(locks.mutex("k")).detach();
+    let token = token.to_string().parse().unwrap();
+    heirs.mutex("k").blocking_adopt(token).unwrap().blocking_release().unwrap();
+    // The acquisition has arrived there by then.
+    thread::sleep(ms(1_000));
+    eventually(ms(20_000), "it is given back", || nodes.having("lock:k") == 0);
 }

@@ -333,7 +333,11 @@ impl Guard {
     pub fn detach(self) -> Token {
         let given = match self.joined {
             Some(_) => None,
-            None => self.locks.link().detach(&self.id, &self.hold),
+            None => {
+                // What the majority has not waited for may reach the last node after its release.
+                let is_quorum = self.locks.settings().rejoin.is_some();
+                self.locks.link().detach(&self.id, &self.hold, is_quorum)
+            }
         };
         // A lost lock may have a release on its way, which would end the hold of an adopter.
         given.unwrap_or_else(|| self.token().as_new())

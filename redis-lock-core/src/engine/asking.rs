@@ -187,7 +187,7 @@ impl<L: HasLink> Drop for Asking<L> {
         };
         match answer {
             // The token of an adopted hold still belongs to the process that gave it away.
-            Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(id, &hold)),
+            Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(id, &hold, false)),
             Some(Ok(hold)) => drop(link.release(id, &hold, false, || None)),
             Some(Err(_)) => {}
             None => core.act(|work| {

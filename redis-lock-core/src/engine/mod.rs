@@ -151,9 +151,9 @@ impl Link {
     }
 
     /// Gives a hold up without releasing its token.
-    pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
+    pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>, may_lag: bool) -> Option<Token> {
         let mut token = None;
-        self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
+        self.ask(id, |machine, env, out| token = machine.detach(hold, may_lag, env, out));
         self.core.wake_each(Arc::clone(hold), hold.waiting_joined());
         hold.report_release();
         token

@@ -216,7 +216,7 @@ impl Core {
     /// The caller is gone. An adopted token still belongs to the process that gave it away.
     fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
         self.step(id, work, |machine, env, out| match hold.demand.adopts {
-            Some(_) => drop(machine.detach(hold, env, out)),
+            Some(_) => drop(machine.detach(hold, false, env, out)),
             None => drop(machine.release(hold, false, || None, env, out)),
         });
     }

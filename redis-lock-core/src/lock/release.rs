@@ -118,10 +118,11 @@ impl<W> Machine<W> {
     }
 
     /// Gives up the hold without releasing it. Its token is for the adopter, and says what of its
-    /// commands may still be executed.
+    /// commands may still be executed. `may_lag`: by a node of several that has not answered yet.
     pub(crate) fn detach(
         &mut self,
         hold: &Arc<Hold>,
+        may_lag: bool,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) -> Option<Token> {
@@ -129,7 +130,10 @@ impl<W> Machine<W> {
             return None;
         }
         let held = self.take_held(env, out)?;
-        let Held { attempt, mut lease, .. } = held;
+        let Held { mut attempt, mut lease, .. } = held;
+        if may_lag {
+            attempt.doubt(env.now, lease.ttl);
+        }
         // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
         // executed behind the adopter's renewals.
         if let Some(cut) = self.open.take().filter(|open| open.about == About::Cut) {

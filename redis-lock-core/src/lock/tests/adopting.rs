@@ -55,13 +55,13 @@ fn detaching_gives_the_token_and_releases_nothing() {
     let hold = bench.hold(1, demand("k"));
     bench.tick(10_001);
     let renew = bench.asked();
-    let token = bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    let token = bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
     assert_eq!(token.as_ref().map(Token::wire), Some(hold.token.wire()));
     assert!(bench.parted().is_empty() && bench.machine.is_idle());
     bench.answer(&renew, done());
     assert!(bench.is_silent());
     assert_eq!(hold.last_state(), crate::LockState::Released);
-    let again = bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    let again = bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
     assert!(again.is_none(), "it is given away once");
 }
 
@@ -70,7 +70,7 @@ fn who_waits_for_a_hold_that_is_detached_asks_with_a_token_of_its_own() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
     bench.ask(2, demand("k"));
-    bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
     let question = bench.asked();
     assert!(matches!(question.command.verb, Verb::Acquire(_)), "it is not free: {question:?}");
     assert_ne!(question.command.verb.token(), Some(hold.token.wire()));
@@ -149,7 +149,7 @@ fn adopted(token: &Token, ttl: Duration) -> (Bench, Arc<Hold>) {
 }
 
 fn detached(bench: &mut Bench, hold: &Arc<Hold>) -> Token {
-    bench.step(|machine, env, out| machine.detach(hold, env, out)).unwrap()
+    bench.step(|machine, env, out| machine.detach(hold, false, env, out)).unwrap()
 }
 
 /// A token that was given away while its acquisition may still be executed.

@@ -67,7 +67,9 @@ fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
         bench.ask(2, with_margin());
         bench.now += 31_000;
         if is_detached {
-            assert!(bench.step(|machine, env, out| machine.detach(&hold, env, out)).is_none());
+            assert!(
+                bench.step(|machine, env, out| machine.detach(&hold, false, env, out)).is_none()
+            );
         } else {
             drop(bench.release(&hold));
         }
@@ -81,7 +83,7 @@ fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
 #[test]
 fn a_hold_that_has_lapsed_is_released_when_its_guard_gives_it_away() {
     let (mut bench, hold) = lapsed();
-    assert_eq!(bench.step(|machine, env, out| machine.detach(&hold, env, out)), None);
+    assert_eq!(bench.step(|machine, env, out| machine.detach(&hold, false, env, out)), None);
     assert_eq!(bench.parted().len(), 1, "no guard is left that could act");
     assert!(bench.machine.is_idle());
 }
