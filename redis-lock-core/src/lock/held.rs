@@ -9,7 +9,6 @@ use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::lease;
@@ -495,16 +494,5 @@ impl<W> Machine<W> {
         held.hold.lose(env.now, reason.clone());
         let Some(held) = self.take_held(env, out) else { return };
         self.part_with_lost(held, Fate::Released, env, out);
-    }
-
-    /// Whether the held lease is the one that another demand would ask for.
-    pub(super) fn same_terms(held: &Held, next: &Demand) -> bool {
-        next.terms.ttl.is_some()
-            && next.terms.ttl == held.lease.ttl
-            && next.terms.renew
-            && held.hold.demand.terms.renew
-            && next.terms.max_hold >= held.hold.demand.terms.max_hold
-            && next.terms.margin == held.hold.demand.terms.margin
-            && next.adopts.is_none()
     }
 }

@@ -100,6 +100,17 @@ impl<W> Machine<W> {
             && (!next.demand.terms.fenced || !held.fences.is_empty())
     }
 
+    /// Whether the held lease is the one that another demand would ask for.
+    fn same_terms(held: &Held, next: &Demand) -> bool {
+        next.terms.ttl.is_some()
+            && next.terms.ttl == held.lease.ttl
+            && next.terms.renew
+            && held.hold.demand.terms.renew
+            && next.terms.max_hold >= held.hold.demand.terms.max_hold
+            && next.terms.margin == held.hold.demand.terms.margin
+            && next.adopts.is_none()
+    }
+
     fn pass_on(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let Some(waiter) = self.waiters.pop() else { return };
