@@ -15,7 +15,7 @@ use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;
 use crate::engine::{Handle, LockId};
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Effects, Env, Machine};
+use crate::lock::{Confirm, Env, Machine};
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe};
 
 /// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
@@ -203,8 +203,8 @@ impl Guard {
         if self.hold.demand.terms.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
         }
-        self.confirmed(|machine, hold, confirm, env, out| {
-            machine.extend(hold, ttl, confirm, env, out);
+        self.confirmed(|machine, hold, confirm, env| {
+            machine.extend(hold, ttl, confirm, env);
         })
         .await
     }
@@ -415,12 +415,12 @@ impl Guard {
     /// Sends a question about this hold and waits for its answer.
     async fn confirmed(
         &self,
-        ask: impl FnOnce(&mut Machine<Handle>, &Arc<Hold>, Confirm, &Env<'_>, &mut Effects<Handle>),
+        ask: impl FnOnce(&mut Machine<Handle>, &Arc<Hold>, Confirm, &mut Env<'_, Handle>),
     ) -> Result<(), LockError> {
         self.joined_nothing_over()?;
         let (confirm, outcome) = oneshot::channel();
-        self.locks.link().ask(&self.id, |machine, env, out| {
-            ask(machine, &self.hold, confirm, env, out);
+        self.locks.link().ask(&self.id, |machine, env| {
+            ask(machine, &self.hold, confirm, env);
         });
         match outcome.await {
             Ok(Ok(())) => self.joined_nothing_over(),

@@ -62,16 +62,16 @@ impl<L: HasLink> Asking<L> {
                 // A lease that lingers in this process must not block keys that this process asks
                 // for.
                 for names in demand.names.all() {
-                    core.step(&LockId::mutex(names.main()), work, |machine, env, out| {
-                        machine.give_up_kept(IdleEnd::Terms, env, out);
+                    core.step(&LockId::mutex(names.main()), work, |machine, env| {
+                        machine.give_up_kept(IdleEnd::Terms, env);
                     });
                 }
             }
             if let Some(adopted) = &demand.adopts {
                 // A token that was released has the lock no more, although its lease lingers.
-                core.step(&LockId::mutex(&id.main), work, |machine, env, out| {
+                core.step(&LockId::mutex(&id.main), work, |machine, env| {
                     if machine.keeps(&adopted.token) {
-                        machine.give_up_kept(IdleEnd::Terms, env, out);
+                        machine.give_up_kept(IdleEnd::Terms, env);
                     }
                 });
             }
@@ -80,21 +80,21 @@ impl<L: HasLink> Asking<L> {
                 true => Machine::waiting(shard.of_key(&id.main)) + beside,
                 false => 0,
             };
-            core.begin(&id, waiting, work, |machine, env, out| {
+            core.begin(&id, waiting, work, |machine, env| {
                 if core.is_shut() || core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;
                 }
-                let waiter = |demand| {
+                let waiter = |demand, asked| {
                     // Numbered under the machine's lock, so that the numbers follow the order of
                     // arrival.
                     number = core.number();
                     let (sender, awaited) = oneshot::channel();
                     answer = LockAnswer::Awaited(awaited);
                     let handle = Handle { id: id.clone(), answer: sender };
-                    Waiter { id: number, handle, demand, asked: env.now }
+                    Waiter { id: number, handle, demand, asked }
                 };
-                match machine.ask(demand, waiter, env, out) {
+                match machine.ask(demand, waiter, env) {
                     Some(hold) => answer = LockAnswer::Known(hold),
                     None if listening && machine.is_behind(number) => {
                         behind = Some(machine.hold().cloned());
@@ -191,8 +191,8 @@ impl<L: HasLink> Drop for Asking<L> {
             Some(Ok(hold)) => drop(link.release(id, &hold, false, || None)),
             Some(Err(_)) => {}
             None => core.act(|work| {
-                core.step(id, work, |machine, env, out| {
-                    machine.cancel(self.number, env, out);
+                core.step(id, work, |machine, env| {
+                    machine.cancel(self.number, env);
                 });
             }),
         }

@@ -167,7 +167,7 @@ impl Core {
         &self,
         id: &LockId,
         work: &mut Work,
-        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         self.step_in(id, false, |_| 0, work, change);
     }
@@ -179,7 +179,7 @@ impl Core {
         id: &LockId,
         waiting: impl FnOnce(&Shard) -> usize,
         work: &mut Work,
-        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         self.step_in(id, true, waiting, work, change);
     }
@@ -190,7 +190,7 @@ impl Core {
         makes: bool,
         waiting: impl FnOnce(&Shard) -> usize,
         work: &mut Work,
-        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         let place = self.places.of(&id.main);
         let mut shard = self.table.shard(&id.main);
@@ -205,10 +205,10 @@ impl Core {
         if let Some(heard) = heard {
             resident.machine.hear(heard, now);
         }
-        let env = Env { line, waiting, ..self.env(now, &place, lingers) };
         let mut effects = std::mem::take(&mut work.effects);
-        if let Err(fault) = contained(|| change(&mut resident.machine, &env, &mut effects)) {
-            resident.machine.fail(&fault, &env, &mut effects);
+        let mut env = Env { line, waiting, ..self.env(now, &place, lingers, &mut effects) };
+        if let Err(fault) = contained(|| change(&mut resident.machine, &mut env)) {
+            resident.machine.fail(&fault, &mut env);
         }
         self.correct_index(id, resident);
         work.has_too_many_idle |= self.correct_idle(id, resident);
@@ -258,7 +258,13 @@ impl Core {
         }
     }
 
-    fn env(&self, now: Moment, place: &Place, lingers: bool) -> Env<'_> {
+    fn env<'a>(
+        &'a self,
+        now: Moment,
+        place: &Place,
+        lingers: bool,
+        effects: &'a mut Effects<Handle>,
+    ) -> Env<'a, Handle> {
         Env {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
@@ -271,6 +277,7 @@ impl Core {
             numbers: &self.numbers,
             pending: &self.pending,
             process: self.process,
+            effects,
         }
     }
 
@@ -318,7 +325,7 @@ impl Core {
             {
                 resident.idle_entry = None;
             }
-            self.step(&id, work, |machine, env, out| machine.make_room(since, env, out));
+            self.step(&id, work, |machine, env| machine.make_room(since, env));
         }
     }
 
@@ -379,7 +386,7 @@ impl Core {
 
     /// A connection to a place was made, for the first time or again.
     pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
-        self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
+        self.step_all_at(place, work, |machine, env| machine.connected(env));
     }
 
     /// Changes all machines of the locks that a place has.
@@ -387,7 +394,7 @@ impl Core {
         &self,
         place: PlaceId,
         work: &mut Work,
-        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl Fn(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         let is_there = |main: &str| self.places.of(main).id == place;
         self.step_where(&is_there, work, change);
@@ -398,14 +405,14 @@ impl Core {
         &self,
         fits: &dyn Fn(&str) -> bool,
         work: &mut Work,
-        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl Fn(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         for id in self.table.ids() {
             let fits_first = fits(&id.main);
             if fits_first || id.has_own_machine() {
-                self.step(&id, work, |machine, env, out| {
+                self.step(&id, work, |machine, env| {
                     if fits_first || machine.any_other_key(fits) {
-                        change(machine, env, out);
+                        change(machine, env);
                     }
                 });
             }
@@ -415,7 +422,7 @@ impl Core {
     pub(super) fn step_all(
         &self,
         work: &mut Work,
-        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl Fn(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         self.step_where(&|_| true, work, change);
     }

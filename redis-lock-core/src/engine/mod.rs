@@ -52,7 +52,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::lock::hold::Hold;
-use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
+use crate::lock::{self, Confirm, Env, LocalView, Machine};
 use crate::store::wire::{BUG, Directory, bug};
 use crate::store::{Answer, Command, Connector, Verb};
 use crate::{LockError, LossReason, Token, observe};
@@ -122,9 +122,9 @@ impl Link {
         }
         let (mut outcome, mut has_begun) = (None, false);
         self.core.act(|work| {
-            self.core.step(id, work, |machine, env, out| {
+            self.core.step(id, work, |machine, env| {
                 has_begun = true;
-                outcome = Some(machine.release(hold, completes, confirm, env, out));
+                outcome = Some(machine.release(hold, completes, confirm, env));
             });
         });
         // Where no machine was found, the hold had ended and its machine was removed.
@@ -143,7 +143,7 @@ impl Link {
     pub(crate) fn ask(
         &self,
         id: &LockId,
-        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+        change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
         if !self.core.is_forked() {
             self.core.act(|work| self.core.step(id, work, change));
@@ -153,7 +153,7 @@ impl Link {
     /// Gives a hold up without releasing its token.
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>, may_lag: bool) -> Option<Token> {
         let mut token = None;
-        self.ask(id, |machine, env, out| token = machine.detach(hold, may_lag, env, out));
+        self.ask(id, |machine, env| token = machine.detach(hold, may_lag, env));
         self.core.wake_each(Arc::clone(hold), hold.waiting_joined());
         hold.report_release();
         token

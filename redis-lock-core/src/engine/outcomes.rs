@@ -80,8 +80,8 @@ impl Core {
                 }
                 _ => 0,
             };
-        self.step_in(id, false, waiting, work, |machine, env, out| {
-            machine.outcome(number, outcome, env, out);
+        self.step_in(id, false, waiting, work, |machine, env| {
+            machine.outcome(number, outcome, env);
         });
         if is_unknown {
             self.places.of(&id.main).path.traffic().unknown_reported(number);
@@ -215,9 +215,9 @@ impl Core {
 
     /// The caller is gone. An adopted token still belongs to the process that gave it away.
     fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
-        self.step(id, work, |machine, env, out| match hold.demand.adopts {
-            Some(_) => drop(machine.detach(hold, false, env, out)),
-            None => drop(machine.release(hold, false, || None, env, out)),
+        self.step(id, work, |machine, env| match hold.demand.adopts {
+            Some(_) => drop(machine.detach(hold, false, env)),
+            None => drop(machine.release(hold, false, || None, env)),
         });
     }
 
@@ -415,7 +415,7 @@ impl Core {
         if !moved.is_empty() {
             // Machines whose lock is at another place now ask, or renew, at once.
             let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
-            self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
+            self.step_where(&has_moved, work, |machine, env| machine.connected(env));
             self.send(work);
         }
     }

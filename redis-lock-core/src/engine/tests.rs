@@ -382,7 +382,7 @@ fn a_step_that_panics_costs_its_own_lock_and_no_other() {
     eventually(PATIENCE, "the other one waits", || {
         locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
     });
-    locks.link().ask(&LockId::mutex(names.main()), |_, _, _| panic!("a planted bug"));
+    locks.link().ask(&LockId::mutex(names.main()), |_, _| panic!("a planted bug"));
 
     eventually(PATIENCE, "the holder learns of its loss", || spoiled.state() == LockState::Lost);
     let outcome = waiting.join().unwrap();
@@ -405,7 +405,7 @@ fn a_token_in_the_hands_of_a_step_that_panics_is_released() {
     let names = demand("a").names;
     let panic_in_step = || {
         let id = LockId::mutex(names.main());
-        locks.link().ask(&id, |machine, _, out| machine.break_while_moved(out));
+        locks.link().ask(&id, |machine, env| machine.break_while_moved(env));
     };
     let guard = locks.mutex("a").ttl(LONG).blocking_acquire().unwrap();
     panic_in_step();

@@ -147,19 +147,20 @@ impl Core {
         match event {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index.lock().get(token.as_str()).cloned() else { return };
-                self.step(&id, work, |machine, env, out| {
-                    machine.hinted(&token, waited_for, env, out);
+                self.step(&id, work, |machine, env| {
+                    machine.hinted(&token, waited_for, env);
                 });
             }
             Event::WaitedFor { key } => {
                 let id = LockId::mutex(&key);
-                self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
+                self.step(&id, work, |machine, env| machine.somebody_waits(env));
             }
             Event::Asked { key, token } => {
                 let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
-                self.step(&id, work, |machine, env, out| {
-                    let may_answer = || self.in_use_answers.may_answer(env.now);
-                    machine.asked_for(&asker, may_answer, env, out);
+                self.step(&id, work, |machine, env| {
+                    let now = env.now;
+                    let may_answer = || self.in_use_answers.may_answer(now);
+                    machine.asked_for(&asker, may_answer, env);
                 });
             }
             Event::Forced { token } => {
@@ -178,7 +179,7 @@ impl Core {
                     // asked there. No message reported what changed before the subscription began.
                     self.look_soon();
                 }
-                self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
+                self.step_all_at(place.id, work, |machine, env| machine.listening(env));
             }
         }
     }
@@ -186,7 +187,7 @@ impl Core {
     /// Runs due timers of machines, due releases, and due searches.
     fn tick(&self, now: Moment, work: &mut Work) {
         for id in self.table.due_at(now) {
-            self.step(&id, work, |machine, env, out| machine.tick(env, out));
+            self.step(&id, work, |machine, env| machine.tick(env));
         }
         let overdue = self.reaper.lock().overdue(now);
         work.notices.extend(overdue.into_iter().map(Notice::confirm));
@@ -203,7 +204,7 @@ impl Core {
                 shard.get(&id).and_then(|resident| resident.machine.leased().cloned())
             };
             if leased.is_some_and(|leased| tokens.contains(&*leased)) {
-                self.step(&id, work, |machine, env, out| machine.forced(env, out));
+                self.step(&id, work, |machine, env| machine.forced(env));
             }
         }
     }

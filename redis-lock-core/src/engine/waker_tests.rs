@@ -143,10 +143,10 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
             &id,
             |_| 0,
             work,
-            |machine, env, out| {
+            |machine, env| {
                 let id = core.number();
-                let waiter = |demand| Waiter { id, handle, demand, asked: env.now };
-                assert!(machine.ask(Arc::clone(&guard.hold().demand), waiter, env, out).is_none());
+                let waiter = |demand, asked| Waiter { id, handle, demand, asked };
+                assert!(machine.ask(Arc::clone(&guard.hold().demand), waiter, env).is_none());
             },
         );
     });
@@ -282,8 +282,8 @@ fn end_while_asked(server: &Server, locks: &Locks, guard: Guard, end: fn(Guard))
     server.freeze();
     let mut outcomes = [(); 2].map(|()| {
         let (confirm, mut outcome) = oneshot::channel();
-        locks.link().ask(&LockId::mutex("lock:k"), |machine, env, out| {
-            machine.check(guard.hold(), confirm, env, out);
+        locks.link().ask(&LockId::mutex("lock:k"), |machine, env| {
+            machine.check(guard.hold(), confirm, env);
         });
         let polled = pin!(&mut outcome).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
@@ -325,8 +325,8 @@ fn a_waker_that_blocks_the_thread_of_a_step_keeps_the_news_from_no_other_caller(
     }
     let other = locks.clone();
     let refusing = thread::spawn(move || {
-        other.link().ask(&LockId::mutex("lock:k"), |machine, env, out| {
-            machine.refuse_all(&LockError::Shutdown, env, out);
+        other.link().ask(&LockId::mutex("lock:k"), |machine, env| {
+            machine.refuse_all(&LockError::Shutdown, env);
         });
     });
     eventually(PATIENCE, "the second one is woken", || log.count() > 0);

@@ -247,7 +247,7 @@ impl Lease {
     }
 
     /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
-    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
+    pub(super) fn schedule<W>(&mut self, renews: bool, limit: Moment, env: &Env<'_, W>) {
         self.renew_at = match self.trusted(self.ttl) {
             Some(ttl) if renews && self.end < limit && !planted!(NotRenewed) => {
                 lease::renewal(self.sent, ttl, env.spread, env.phase())

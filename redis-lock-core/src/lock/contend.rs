@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::question::{About, Open};
 use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
-use super::{Attempt, Effects, Env, Machine, Outcome, Reap, Stage, asked_ttl};
+use super::{Attempt, Env, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -151,7 +151,7 @@ impl Contending {
 
 impl<W> Machine<W> {
     /// Begins to contend for the first waiter, with a fresh token.
-    pub(super) fn start(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn start(&mut self, env: &mut Env<'_, W>) {
         let Some(first) = self.waiters.first() else {
             self.stage = Stage::Idle;
             return;
@@ -171,23 +171,18 @@ impl<W> Machine<W> {
             return;
         }
         self.stage = Stage::Contending(contending);
-        self.ask_again(env, out);
+        self.ask_again(env);
     }
 
     /// Gives up the present token and begins with a fresh one.
-    fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
-        self.take_fresh_token(open, env, out);
-        self.ask_again(env, out);
+    fn start_over(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
+        self.take_fresh_token(open, env);
+        self.ask_again(env);
     }
 
-    pub(super) fn take_fresh_token(
-        &mut self,
-        open: Option<Open>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
-        let Stage::Contending(contending) = self.take_stage(out) else { return };
-        out.part(Reap::of(contending.attempt, open, &contending.demand));
+    pub(super) fn take_fresh_token(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
+        let Stage::Contending(contending) = self.take_stage(env) else { return };
+        env.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
         let attempt = env.attempt(&demand);
@@ -204,7 +199,7 @@ impl<W> Machine<W> {
     }
 
     /// Asks the server for the token; there is no open question.
-    pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn ask_again(&mut self, env: &mut Env<'_, W>) {
         let patient = self.waiters.any_can_wait();
         let may_be_free = !self.contended;
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
@@ -214,7 +209,7 @@ impl<W> Machine<W> {
         let demand = Arc::clone(&first.demand);
         if !contending.attempt.suits(&demand) {
             // The first waiter now asks for another lease, so the old attempt is released.
-            return self.start_over(None, env, out);
+            return self.start_over(None, env);
         }
         let ttl = asked_ttl(&demand);
         let token = Arc::clone(contending.attempt.wire());
@@ -261,94 +256,82 @@ impl<W> Machine<W> {
         contending.demand = Arc::clone(&demand);
         contending.look = contending.look.min(env.now);
         (contending.hinted, contending.was_notified) = (false, false);
-        self.send(&demand, about, verb, env, out);
+        self.send(&demand, about, verb, env);
     }
 
     /// Handles the outcome of a question while contending.
-    pub(super) fn contended(
-        &mut self,
-        open: Open,
-        outcome: Outcome,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(super) fn contended(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         match outcome {
-            Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env, out),
-            Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env, out),
+            Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
+            Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
-                self.granted(&open, None, env, out);
+                self.granted(&open, None, env);
             }
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = super::lost_to(by.as_deref(), because.as_deref());
-                self.not_adopted(&reason, out);
+                self.not_adopted(&reason, env);
             }
-            Outcome::Answered(_) => self.start_over(None, env, out),
-            Outcome::Refused(fault) => self.failed(&open, fault, env, out),
+            Outcome::Answered(_) => self.start_over(None, env),
+            Outcome::Refused(fault) => self.failed(&open, fault, env),
             Outcome::Unknown(fault) => {
                 if let Stage::Contending(contending) = &mut self.stage {
                     // It may have been written long after it was created.
                     contending.attempt.doubt(env.now, open.ttl);
                 }
-                self.failed(&open, fault, env, out);
+                self.failed(&open, fault, env);
             }
         }
     }
 
     /// The token that was to be adopted no longer has the lock.
-    fn not_adopted(&mut self, reason: &crate::LossReason, out: &mut Effects<W>) {
+    fn not_adopted(&mut self, reason: &crate::LossReason, env: &mut Env<'_, W>) {
         for waiter in self.waiters.drain() {
             let (key, reason) = (waiter.demand.key().to_string(), reason.clone());
-            out.fail(waiter.handle, LockError::Lost { key, reason });
+            env.fail(waiter.handle, LockError::Lost { key, reason });
         }
-        let Stage::Contending(contending) = self.take_stage(out) else { return };
+        let Stage::Contending(contending) = self.take_stage(env) else { return };
         // Of several keys, those that the token has may belong to a process that adopted it rightly.
         let is_single = !matches!(contending.demand.kind, Kind::All { .. });
         if is_single && contending.attempt.is_in_doubt() {
             // An acquisition of the process that gave it away may still be executed.
-            out.part(Reap::of(contending.attempt, None, &contending.demand));
+            env.part(Reap::of(contending.attempt, None, &contending.demand));
         } else {
             contending.attempt.ends();
         }
     }
 
     /// A message says that this token was granted the lock, which only the server can confirm.
-    pub(crate) fn hinted(
-        &mut self,
-        token: &str,
-        waited_for: bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(crate) fn hinted(&mut self, token: &str, waited_for: bool, env: &mut Env<'_, W>) {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
         if is_it && !planted!(HintNotFollowed) {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;
             }
-            self.look_soon(env, out);
+            self.look_soon(env);
         }
     }
 
     /// Asks now, or as soon as the open question has its outcome.
-    pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn look_soon(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if self.open.is_some() {
             contending.hinted = true;
         } else if contending.is_held_back() {
             // Those before it look.
         } else if contending.follows_hint(env.now) {
-            self.ask_again(env, out);
+            self.ask_again(env);
         }
     }
 
-    fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
+    fn granted(&mut self, open: &Open, fence: Option<u64>, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if Lease::granted(open, &contending.attempt).end <= env.now {
-            return self.spent(open, env, out);
+            return self.spent(open, env);
         }
         contending.useful = env.now;
         // A caller that waits for its first answer gets it, even if that is a little late.
-        self.refuse_overdue_after_busy(env, out);
+        self.refuse_overdue_after_busy(env);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
@@ -356,29 +339,29 @@ impl<W> Machine<W> {
         let demand = Arc::clone(&first.demand);
         if !contending.attempt.suits(&demand) {
             // The waiter that it was asked for has left.
-            return self.start_over(None, env, out);
+            return self.start_over(None, env);
         }
         if demand.terms.fenced && fence.is_none() && !contending.attempt.is_adopted() {
             if contending.demand.terms.fenced {
                 // To ask again would go on for ever: the server has no number to give.
-                self.take_fresh_token(None, env, out);
+                self.take_fresh_token(None, env);
                 let what = "the server granted the lock without a fencing number";
                 let fault = Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol);
-                return self.failed(open, fault, env, out);
+                return self.failed(open, fault, env);
             }
             // The question was that of a caller who wanted no numbers, and has left.
-            return self.ask_again(env, out);
+            return self.ask_again(env);
         }
-        let Stage::Contending(contending) = self.take_stage(out) else { return };
+        let Stage::Contending(contending) = self.take_stage(env) else { return };
         let was_free = contending.refusals == 0;
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
-            out.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver), env);
+            env.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver));
         }
-        self.hand_out(contending.attempt, open, fence, was_free, env, out);
+        self.hand_out(contending.attempt, open, fence, was_free, env);
     }
 
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
-    fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refuse_overdue_after_busy(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {
@@ -389,27 +372,27 @@ impl<W> Machine<W> {
             let id = waiter.id;
             if let Some(waiter) = self.waiters.leave(id) {
                 let error = self.refusal(&waiter, env.now);
-                out.fail(waiter.handle, error);
+                env.fail(waiter.handle, error);
             }
         }
-        self.abandon_if_unwanted(env, out);
+        self.abandon_if_unwanted(env);
     }
 
-    fn refused(&mut self, open: &Open, blocker: Blocker, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {
         self.contended = true;
-        self.refuse_crowd(open, env, out);
+        self.refuse_crowd(open, env);
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.failures = 0;
         contending.refusals = contending.refusals.saturating_add(1);
         contending.useful = env.now;
         if open.about == About::Take {
-            return self.ask_again(env, out);
+            return self.ask_again(env);
         }
         if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
             contending.last_answer = LastAnswer::Busy(blocker);
             if contending.hinted && contending.follows_hint(env.now) {
-                self.ask_again(env, out);
+                self.ask_again(env);
             }
             return;
         }
@@ -418,19 +401,19 @@ impl<W> Machine<W> {
         }
         if let HandOverRequest::Over { answered } = contending.hand_over {
             let outcome = if answered { AskOutcome::InUse } else { AskOutcome::Silent };
-            out.idle(contending.demand.sort(), IdleEvent::Asked(outcome), env);
+            env.idle(contending.demand.sort(), IdleEvent::Asked(outcome));
             contending.hand_over = HandOverRequest::Refused;
         }
         if let Some(release) = contending.behind
             && self.waiters.is_answer_owed_since(release)
         {
             contending.last_answer = LastAnswer::Behind(release, blocker);
-            return self.wait_for_release(open, env, out);
+            return self.wait_for_release(open, env);
         }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {
             let demand = Arc::clone(&contending.demand);
-            out.observe(Observation::Contended(demand, blocker.value.clone()));
+            env.observe(Observation::Contended(demand, blocker.value.clone()));
         }
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
@@ -443,39 +426,39 @@ impl<W> Machine<W> {
         contending.blocked_by_own = blocked_by_own;
         let done = blocker.value.as_deref().and_then(Mark::read_done);
         contending.last_answer = LastAnswer::Busy(blocker);
-        let owes_done = self.tell_done_or_crowded(done.as_ref(), open.sent, out);
-        self.refuse_late(open.sent, env, out);
-        self.abandon_if_unwanted(env, out);
+        let owes_done = self.tell_done_or_crowded(done.as_ref(), open.sent, env);
+        self.refuse_late(open.sent, env);
+        self.abandon_if_unwanted(env);
         let Stage::Contending(contending) = &mut self.stage else { return };
         if again || owes_done || contending.hinted && contending.follows_hint(env.now) {
             // There was a hint, or a release of our own is on its way.
-            return self.ask_again(env, out);
+            return self.ask_again(env);
         }
-        self.refuse_no_wait(open.sent, env, out);
-        self.abandon_if_unwanted(env, out);
-        self.ask_for_those_owed_an_answer(env, out);
+        self.refuse_no_wait(open.sent, env);
+        self.abandon_if_unwanted(env);
+        self.ask_for_those_owed_an_answer(env);
     }
 
     /// Asks again for callers that came after the question was sent.
-    fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn ask_for_those_owed_an_answer(&mut self, env: &mut Env<'_, W>) {
         let impatient = self.waiters.any_no_wait() && !planted!(NextLook);
         if impatient || self.waiters.any_late() {
-            self.ask_again(env, out);
+            self.ask_again(env);
         }
     }
 
     /// Releases the token when no waiter is left.
-    pub(super) fn abandon_if_unwanted(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn abandon_if_unwanted(&mut self, env: &mut Env<'_, W>) {
         if !self.waiters.is_empty() || !matches!(self.stage, Stage::Contending(_)) {
             return;
         }
         let open = self.open.take();
-        let Stage::Contending(contending) = self.take_stage(out) else { return };
+        let Stage::Contending(contending) = self.take_stage(env) else { return };
         if contending.attempt.is_adopted() {
             // The token is not ours alone: the process that gave it away may adopt it again.
             contending.attempt.ends();
         } else {
-            out.part(Reap::of(contending.attempt, open, &contending.demand));
+            env.part(Reap::of(contending.attempt, open, &contending.demand));
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Attempt, Confirm, Env, Hold, Machine, Question, Reap, Stage};
-use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
@@ -78,19 +77,19 @@ impl<W> Default for Effects<W> {
     }
 }
 
-impl<W> Effects<W> {
+impl<W> Env<'_, W> {
     pub(super) fn fail(&mut self, waiter: W, error: LockError) {
-        self.later.push(Later::Fail(waiter, Box::new(error)));
+        self.effects.later.push(Later::Fail(waiter, Box::new(error)));
     }
 
     pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
-        self.later.push(Later::Confirm(confirm, outcome.map_err(Box::new)));
+        self.effects.later.push(Later::Confirm(confirm, outcome.map_err(Box::new)));
     }
 
     /// A try to renew the lease failed. A renewal that is due is missed once, however often it is tried.
-    pub(super) fn doubt(&mut self, hold: &Hold, fault: Fault, now: Moment) {
+    pub(super) fn doubt(&mut self, hold: &Hold, fault: Fault) {
         let demand = Arc::clone(&hold.demand);
-        match hold.doubted(now) {
+        match hold.doubted(self.now) {
             true => self.observe(Observation::Missed { demand, fault, is_first: true }),
             false => self.failed(&demand, fault),
         }
@@ -102,29 +101,29 @@ impl<W> Effects<W> {
     }
 
     pub(super) fn observe(&mut self, observation: Observation) {
-        self.later.push(Later::Observe(Box::new(observation)));
+        self.effects.later.push(Later::Observe(Box::new(observation)));
     }
 
     /// Reports what happened to a lease that lingers, if there is a subscriber.
-    pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent, env: &Env<'_>) {
-        if env.listening {
+    pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent) {
+        if self.listening {
             self.observe(Observation::Idle(sort, event));
         }
     }
 
     pub(super) fn part(&mut self, reap: Option<Box<Reap>>) {
-        self.out.extend(reap.map(Outgoing::Part));
+        self.effects.out.extend(reap.map(Outgoing::Part));
     }
 
     /// Releases the token of a stage, unless that is on its way.
-    fn salvage(&mut self, moved: Moved, reason: &LossReason, env: &Env<'_>) {
+    fn salvage(&mut self, moved: Moved, reason: &LossReason) {
         let (token, demand) = match moved {
             Moved::Token(_, demand) if demand.adopts.is_some() => return,
             Moved::Token(token, demand) => (token, demand),
             Moved::Hold(hold) => {
-                hold.lose(env.now, reason.clone());
+                hold.lose(self.now, reason.clone());
                 let (token, demand) = (hold.token.whole(), Arc::clone(&hold.demand));
-                self.later.push(Later::Lost(hold));
+                self.effects.later.push(Later::Lost(hold));
                 // The process that gave it away may rely on its lease, which ends by itself.
                 if demand.adopts.is_some() && demand.terms.ttl.is_some() {
                     return;
@@ -133,7 +132,7 @@ impl<W> Effects<W> {
             }
         };
         let is_it = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Part(reap) if reap.attempt().token() == &token);
-        if !self.out.iter().any(is_it) {
+        if !self.effects.out.iter().any(is_it) {
             let ttl = demand.terms.ttl;
             let mut attempt = Attempt::new(token, ttl).with_margin(demand.terms.margin);
             attempt.asked(ttl);
@@ -158,28 +157,28 @@ impl Moved {
 
 impl<W> Machine<W> {
     /// Takes the stage out, which leaves the machine idle.
-    pub(super) fn take_stage(&mut self, out: &mut Effects<W>) -> Stage {
-        out.moved.extend(Moved::of(&self.stage));
+    pub(super) fn take_stage(&mut self, env: &mut Env<'_, W>) -> Stage {
+        env.effects.moved.extend(Moved::of(&self.stage));
         std::mem::replace(&mut self.stage, Stage::Idle)
     }
 
     /// A bug has made a step panic. What the machine knows may be wrong, so its hold ends as lost, those who
     /// wait are refused, and every token that the step had in hand is released.
-    pub(crate) fn fail(&mut self, fault: &Fault, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn fail(&mut self, fault: &Fault, env: &mut Env<'_, W>) {
         let error = LockError::backend(None, fault);
         let reason = LossReason::Removed { because: Some(fault.what.clone()) };
-        if contained(|| self.close(&error, &reason, env, out)).is_err() {
+        if contained(|| self.close(&error, &reason, env)).is_err() {
             let mut broken = std::mem::replace(self, Self::new());
             for waiter in broken.waiters.drain() {
-                out.fail(waiter.handle, error.clone());
+                env.fail(waiter.handle, error.clone());
             }
-            out.moved.extend(Moved::of(&broken.stage));
-            out.later.push(Later::Broken(Box::new(broken)));
+            env.effects.moved.extend(Moved::of(&broken.stage));
+            env.effects.later.push(Later::Broken(Box::new(broken)));
         }
-        for moved in std::mem::take(&mut out.moved) {
-            out.salvage(moved, &reason, env);
+        for moved in std::mem::take(&mut env.effects.moved) {
+            env.salvage(moved, &reason);
         }
-        for outgoing in &mut out.out {
+        for outgoing in &mut env.effects.out {
             if let Outgoing::Part(reap) = outgoing {
                 // The step may have panicked over a question without an answer.
                 reap.doubt_all(env.now);
@@ -191,8 +190,8 @@ impl<W> Machine<W> {
 #[cfg(test)]
 impl<W> Machine<W> {
     /// Panics while the stage is out of the machine, as a bug may.
-    pub(crate) fn break_while_moved(&mut self, out: &mut Effects<W>) {
-        let _stage = self.take_stage(out);
+    pub(crate) fn break_while_moved(&mut self, env: &mut Env<'_, W>) {
+        let _stage = self.take_stage(env);
         panic!("a planted bug");
     }
 }

@@ -7,7 +7,7 @@ use super::contend::{Contending, LastAnswer};
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Effects, Env, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
+use super::{Env, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
@@ -22,37 +22,31 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 impl<W> Machine<W> {
     /// The answer took longer than the lease that it grants, which is as good as no answer.
-    pub(super) fn spent(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn spent(&mut self, open: &Open, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         if !contending.attempt.is_adopted() {
-            self.take_fresh_token(None, env, out);
+            self.take_fresh_token(None, env);
         }
         let took = env.now.since(open.sent);
         let what =
             format!("the answer took {took:.1?}, longer than the lease; ask for a longer one");
-        self.failed(open, Fault::new(FaultClass::Late, what), env, out);
+        self.failed(open, Fault::new(FaultClass::Late, what), env);
     }
 
     /// A release of this process was on its way when the lock was asked for, so what makes the lock busy may
     /// be the very token that a caller has given up before it asked. It is no answer for that caller.
-    pub(super) fn wait_for_release(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn wait_for_release(&mut self, open: &Open, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.answered_at = open.sent;
         let pending = env.pending.oldest(&contending.demand().names);
         if pending.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
             contending.look = env.now.after(RELEASE_PAUSE);
         } else {
-            self.ask_again(env, out);
+            self.ask_again(env);
         }
     }
 
-    pub(super) fn failed(
-        &mut self,
-        open: &Open,
-        fault: Fault,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(super) fn failed(&mut self, open: &Open, fault: Fault, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.failures = contending.failures.saturating_add(1);
         let (class, failures) = (fault.class, contending.failures);
@@ -60,23 +54,23 @@ impl<W> Machine<W> {
         contending.answered_at = env.now;
         match class {
             // A connection that was closed while idle is noticed only by the first question.
-            FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
+            FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env),
             FaultClass::Unknown
             | FaultClass::Late
             | FaultClass::Refused
             | FaultClass::Moving
             | FaultClass::PartlyDone => {
                 contending.look = retry_at(class, failures, env);
-                self.refuse_late(open.sent, env, out);
-                self.refuse_no_wait(open.sent, env, out);
-                self.abandon_if_unwanted(env, out);
+                self.refuse_late(open.sent, env);
+                self.refuse_no_wait(open.sent, env);
+                self.abandon_if_unwanted(env);
             }
             FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
                 for waiter in self.waiters.drain() {
                     let error = self.refusal(&waiter, env.now);
-                    out.fail(waiter.handle, error);
+                    env.fail(waiter.handle, error);
                 }
-                self.abandon_if_unwanted(env, out);
+                self.abandon_if_unwanted(env);
             }
         }
     }
@@ -141,38 +135,34 @@ pub(super) struct LapsedHold {
 
 impl<W> Machine<W> {
     /// Leaves the token of a hold that has ended on the server.
-    pub(super) fn leave_lapsed(&mut self, hold: &Arc<Hold>, reap: Box<Reap>, env: &Env<'_>) {
+    pub(super) fn leave_lapsed(&mut self, hold: &Arc<Hold>, reap: Box<Reap>, env: &Env<'_, W>) {
         let until = env.now.after(reap.attempt().longest());
         self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
     }
 
     /// The guard of a hold ends: no code acts any more in the belief that it has the lock, so what has lapsed
     /// is released. Returns whether it is the present hold.
-    pub(super) fn guard_ends(
-        &mut self,
-        hold: &Arc<Hold>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) -> bool {
-        self.notice_loss(env, out);
-        self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), out);
+    pub(super) fn guard_ends(&mut self, hold: &Arc<Hold>, env: &mut Env<'_, W>) -> bool {
+        self.notice_loss(env);
+        self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), env);
         matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold))
     }
 
     /// The server has forgotten what a guard that is never dropped left there.
-    pub(super) fn forget_lapsed(&mut self, now: Moment, out: &mut Effects<W>) {
-        self.part_with_lapsed(|lapsed| lapsed.until <= now, out);
+    pub(super) fn forget_lapsed(&mut self, env: &mut Env<'_, W>) {
+        let now = env.now;
+        self.part_with_lapsed(|lapsed| lapsed.until <= now, env);
     }
 
     pub(super) fn part_with_lapsed(
         &mut self,
         is_over: impl Fn(&LapsedHold) -> bool,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
         for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
             // It goes before what the same step asks, which it would keep from the lock.
-            let first = if planted!(LapsedBehind) { out.out.len() } else { 0 };
-            out.out.insert(first, Outgoing::Part(lapsed.reap.waited_for(true)));
+            let first = if planted!(LapsedBehind) { env.effects.out.len() } else { 0 };
+            env.effects.out.insert(first, Outgoing::Part(lapsed.reap.waited_for(true)));
         }
     }
 
@@ -232,7 +222,7 @@ impl<W> Machine<W> {
     }
 
     /// The lock is busy. Refuses a call that hears this for the first time when so many wait already.
-    pub(super) fn refuse_crowd(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn refuse_crowd(&mut self, open: &Open, env: &mut Env<'_, W>) {
         if open.about == About::Take || !self.may_be_crowded() {
             return;
         }
@@ -241,7 +231,7 @@ impl<W> Machine<W> {
         if env.waiting >= most && first.can_wait() {
             let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
             if let Some(waiter) = self.waiters.pop() {
-                out.fail(waiter.handle, LockError::Crowded { key, waiting });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting });
             }
         }
     }
@@ -255,25 +245,19 @@ impl<W> Machine<W> {
     }
 
     /// Ends everything: waiters are refused, and the present hold is lost.
-    pub(crate) fn close(
-        &mut self,
-        error: &LockError,
-        reason: &LossReason,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
-        self.refuse_all(error, env, out);
-        self.revoke(reason, env, out);
-        self.part_with_lapsed(|_| true, out);
+    pub(crate) fn close(&mut self, error: &LockError, reason: &LossReason, env: &mut Env<'_, W>) {
+        self.refuse_all(error, env);
+        self.revoke(reason, env);
+        self.part_with_lapsed(|_| true, env);
     }
 
     /// Refuses all waiters, and gives an idle lease back. The present hold goes on.
-    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &mut Env<'_, W>) {
         for waiter in self.waiters.drain() {
-            out.fail(waiter.handle, error.clone());
+            env.fail(waiter.handle, error.clone());
         }
-        self.give_up_kept(IdleEnd::Shutdown, env, out);
-        self.abandon_if_unwanted(env, out);
+        self.give_up_kept(IdleEnd::Shutdown, env);
+        self.abandon_if_unwanted(env);
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -288,10 +272,10 @@ impl<W> Machine<W> {
         &mut self,
         done: Option<&Mark>,
         sent: Moment,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) -> bool {
         let Some(done) = done else {
-            self.refuse_let_in(out);
+            self.refuse_let_in(env);
             return false;
         };
         let once = self.waiters.iter().filter(|waiter| waiter.demand.terms.once.is_some());
@@ -299,7 +283,7 @@ impl<W> Machine<W> {
         for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
             if let Some(waiter) = self.waiters.leave(*id) {
                 let key = waiter.demand.key().to_string();
-                out.fail(
+                env.fail(
                     waiter.handle,
                     LockError::Done { key, by: done.token.label(), at: done.at },
                 );
@@ -309,7 +293,7 @@ impl<W> Machine<W> {
     }
 
     /// Refuses calls that were let in because the lock might have been free, and are too many now.
-    fn refuse_let_in(&mut self, out: &mut Effects<W>) {
+    fn refuse_let_in(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         for id in std::mem::take(&mut contending.let_in) {
             let waiting = self.waiters.waiting().saturating_sub(1);
@@ -319,7 +303,7 @@ impl<W> Machine<W> {
                 && let Some(waiter) = self.waiters.leave(id)
             {
                 let key = waiter.demand.key().to_owned();
-                out.fail(waiter.handle, LockError::Crowded { key, waiting });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting });
             }
         }
     }
@@ -344,7 +328,7 @@ impl<W> Machine<W> {
         next.max(self.warned.after(LONG))
     }
 
-    pub(super) fn tell_long_wait(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn tell_long_wait(&mut self, env: &mut Env<'_, W>) {
         if self.long_wait_due() > env.now {
             return;
         }
@@ -355,7 +339,7 @@ impl<W> Machine<W> {
             && self.standing() != LineStanding::HeldBack
         {
             let demand = Arc::clone(&first.demand);
-            out.observe(Observation::LongWait(demand, Box::new(error)));
+            env.observe(Observation::LongWait(demand, Box::new(error)));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::attempt::Lease;
 use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::timing::{HintThrottle, Turn};
-use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
+use super::{Attempt, Confirm, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -108,7 +108,7 @@ impl Held {
         self.wanted.downgrade = is_reader.then_some(time);
     }
 
-    pub(super) fn schedule(&mut self, env: &Env<'_>) {
+    pub(super) fn schedule<W>(&mut self, env: &Env<'_, W>) {
         let renews = self.hold.demand.terms.renew;
         self.lease.schedule(renews, self.hold.limit(), env);
     }
@@ -144,8 +144,7 @@ impl<W> Machine<W> {
         open: &Open,
         last_fence: Option<u64>,
         was_free: bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
         let Some(waiter) = self.waiters.pop() else {
             // Unreachable: the caller has checked that there is a waiter.
@@ -170,10 +169,10 @@ impl<W> Machine<W> {
         (held.fences, held.was_free) = (fences, was_free);
         held.schedule(env);
         self.stage = Stage::Held(held);
-        out.later.push(Later::Grant(waiter.handle, hold));
+        env.effects.later.push(Later::Grant(waiter.handle, hold));
         // The lock is in use now, which is the answer that the others were put off for.
-        self.refuse_late(env.now, env, out);
-        self.refuse_no_wait(env.now, env, out);
+        self.refuse_late(env.now, env);
+        self.refuse_no_wait(env.now, env);
     }
 
     /// A caller wants something of its hold. Does nothing when the present hold is another one.
@@ -182,10 +181,9 @@ impl<W> Machine<W> {
         hold: &Arc<Hold>,
         wants: Wants,
         confirm: Confirm,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
-        self.notice_loss(env, out);
+        self.notice_loss(env);
         let Stage::Held(held) = &mut self.stage else { return };
         if !Arc::ptr_eq(&held.hold, hold) {
             return;
@@ -195,7 +193,7 @@ impl<W> Machine<W> {
         }
         let deadline = env.now.after(hold.demand.terms.timeout);
         held.wanted.askers.push(HoldRequest { confirm, deadline, wants });
-        self.ask_wanted(env, out);
+        self.ask_wanted(env);
     }
 
     /// Asks the server for a lease of at least `ttl` from now on.
@@ -204,44 +202,31 @@ impl<W> Machine<W> {
         hold: &Arc<Hold>,
         ttl: Duration,
         confirm: Confirm,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
-        self.want(hold, Wants::Extend(ttl), confirm, env, out);
+        self.want(hold, Wants::Extend(ttl), confirm, env);
     }
 
     /// Asks the server whether the token still has the lock.
-    pub(crate) fn check(
-        &mut self,
-        hold: &Arc<Hold>,
-        confirm: Confirm,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
-        self.want(hold, Wants::Check, confirm, env, out);
+    pub(crate) fn check(&mut self, hold: &Arc<Hold>, confirm: Confirm, env: &mut Env<'_, W>) {
+        self.want(hold, Wants::Check, confirm, env);
     }
 
     /// Asks the server to turn a writer's hold into a reader's.
-    pub(crate) fn downgrade(
-        &mut self,
-        hold: &Arc<Hold>,
-        confirm: Confirm,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
-        self.want(hold, Wants::Downgrade, confirm, env, out);
+    pub(crate) fn downgrade(&mut self, hold: &Arc<Hold>, confirm: Confirm, env: &mut Env<'_, W>) {
+        self.want(hold, Wants::Downgrade, confirm, env);
     }
 
     /// A message says that the hold was ended by force. Only the server knows whether that is true.
-    pub(crate) fn forced(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn forced(&mut self, env: &mut Env<'_, W>) {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
-                self.maintain_hold(env, out);
+                self.maintain_hold(env);
             }
             // The next call must not get this lease. If the message is forged, that costs only the
             // idle lease.
-            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env),
             Stage::Idle | Stage::Contending(_) => {}
         }
     }
@@ -262,31 +247,31 @@ impl<W> Machine<W> {
     }
 
     /// Does what is due while holding.
-    pub(super) fn maintain_hold(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn maintain_hold(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
             for asker in askers.take(|asker| asker.deadline <= env.now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 let error = LockError::backend(Some(held.hold.demand.key()), &fault);
-                out.confirm(asker.confirm, Err(error));
+                env.confirm(asker.confirm, Err(error));
             }
         }
         if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
             open.late_at = Moment::NEVER;
             let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-            out.doubt(&held.hold, fault, env.now);
+            env.doubt(&held.hold, fault);
         }
         if held.check_at <= env.now {
             held.check_at = Moment::NEVER;
             held.throttle.followed(env.now);
             held.wanted.check = true;
         }
-        self.ask_wanted(env, out);
+        self.ask_wanted(env);
     }
 
     /// Sends the next question, unless one is open.
-    fn ask_wanted(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn ask_wanted(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         if self.open.is_some() {
             return;
@@ -303,37 +288,31 @@ impl<W> Machine<W> {
             held.wanted.check = false;
         }
         let demand = Arc::clone(&held.hold.demand);
-        self.send(&demand, about, verb, env, out);
+        self.send(&demand, about, verb, env);
         if let Some(open) = &mut self.open {
             open.askers = askers;
         }
     }
 
     /// Handles the outcome of a question about the hold.
-    pub(super) fn held(
-        &mut self,
-        open: Open,
-        outcome: Outcome,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(super) fn held(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         match outcome {
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = lost_to(by.as_deref(), because.as_deref());
-                self.gone(open, reason, env, out);
+                self.gone(open, reason, env);
             }
-            Outcome::Answered(answer) => self.confirmed(open, &answer, env, out),
-            Outcome::Refused(fault) => self.missed(open, &fault, false, env, out),
-            Outcome::Unknown(fault) => self.missed(open, &fault, true, env, out),
+            Outcome::Answered(answer) => self.confirmed(open, &answer, env),
+            Outcome::Refused(fault) => self.missed(open, &fault, false, env),
+            Outcome::Unknown(fault) => self.missed(open, &fault, true, env),
         }
     }
 
-    fn confirmed(&mut self, mut open: Open, answer: &Answer, env: &Env<'_>, out: &mut Effects<W>) {
+    fn confirmed(&mut self, mut open: Open, answer: &Answer, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         match open.about {
             About::Renew | About::Cut => {
                 if env.listening {
-                    out.observe(Observation::Renewed(held.hold.demand.sort()));
+                    env.observe(Observation::Renewed(held.hold.demand.sort()));
                 }
                 if planted!(RenewedFromAnswer) {
                     open.sent = env.now;
@@ -357,25 +336,18 @@ impl<W> Machine<W> {
             // The server's clock was set back, so its lease would last that much longer than ours.
             held.wanted.cut = is_ours_alone && longer.is_some_and(|left| left > most);
             if *waited_for {
-                self.somebody_waits(env, out);
+                self.somebody_waits(env);
             }
         }
         for asker in open.askers {
-            out.confirm(asker.confirm, Ok(()));
+            env.confirm(asker.confirm, Ok(()));
         }
-        self.notice_loss(env, out);
-        self.ask_wanted(env, out);
+        self.notice_loss(env);
+        self.ask_wanted(env);
     }
 
     /// A question about the hold has no answer. The known lease runs on.
-    fn missed(
-        &mut self,
-        open: Open,
-        fault: &Fault,
-        is_unknown: bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    fn missed(&mut self, open: Open, fault: &Fault, is_unknown: bool, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let demand = Arc::clone(&held.hold.demand);
         if is_unknown && open.about == About::Cut {
@@ -387,7 +359,7 @@ impl<W> Machine<W> {
                 held.attempt.doubt_renewal(env.now, open.ttl);
             }
             if open.late_at != Moment::NEVER {
-                out.doubt(&held.hold, fault.clone(), env.now);
+                env.doubt(&held.hold, fault.clone());
             }
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can do no harm, because the server only lengthens a lease that the
@@ -404,41 +376,41 @@ impl<W> Machine<W> {
             if open.about == About::Downgrade {
                 held.downgrade_from(held.lease.renew_at);
             }
-            out.failed(&demand, fault.clone());
+            env.failed(&demand, fault.clone());
         }
         for asker in open.askers {
             if is_unknown && asker.deadline > env.now {
                 held.wanted.askers.push(asker);
             } else {
                 let error = LockError::backend(Some(demand.key()), fault);
-                out.confirm(asker.confirm, Err(error));
+                env.confirm(asker.confirm, Err(error));
             }
         }
-        self.notice_loss(env, out);
-        self.ask_wanted(env, out);
+        self.notice_loss(env);
+        self.ask_wanted(env);
     }
 
     /// The server says that the token does not have the lock.
-    fn gone(&mut self, open: Open, reason: LossReason, env: &Env<'_>, out: &mut Effects<W>) {
+    fn gone(&mut self, open: Open, reason: LossReason, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         held.hold.lose(env.now, reason);
         held.wanted.askers.extend(open.askers);
-        self.lost(true, env, out);
+        self.lost(true, env);
     }
 
     /// Notices when the lease has ended, and turns to the next waiter.
-    pub(super) fn notice_loss(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn notice_loss(&mut self, env: &mut Env<'_, W>) {
         if let Stage::Held(held) = &self.stage
             && held.hold.quiet_loss(env.now).is_some()
         {
-            self.lost(false, env, out);
+            self.lost(false, env);
         }
     }
 
     /// The hold was lost. `is_gone` means that the server itself says that it has nothing of the
     /// token.
-    fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
-        let Some(held) = self.take_held(env, out) else { return };
+    fn lost(&mut self, is_gone: bool, env: &mut Env<'_, W>) {
+        let Some(held) = self.take_held(env) else { return };
         // The process that gave an adopted token away may still rely on it: a lease that ran out
         // here may run on there, and it ends by itself. Where the server has nothing of it, nobody
         // has it.
@@ -456,25 +428,25 @@ impl<W> Machine<W> {
             true if stays && !planted!(LapsedWithMargin) => Fate::Stays,
             true => Fate::Released,
         };
-        self.part_with_lost(held, fate, env, out);
-        self.start(env, out);
+        self.part_with_lost(held, fate, env);
+        self.start(env);
     }
 
     /// Takes out the hold, which has ended. The callers that still want something of it hear that when no
     /// lock of the engine is held: to drop what they wait for would wake them here.
-    pub(super) fn take_held(&mut self, env: &Env<'_>, out: &mut Effects<W>) -> Option<Held> {
-        let Stage::Held(mut held) = self.take_stage(out) else { return None };
+    pub(super) fn take_held(&mut self, env: &mut Env<'_, W>) -> Option<Held> {
+        let Stage::Held(mut held) = self.take_stage(env) else { return None };
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
             for asker in std::mem::take(askers) {
                 let reason = held.hold.quiet_end(env.now).unwrap_or(LossReason::Expired);
-                out.confirm(asker.confirm, Err(held.hold.lost_error(reason)));
+                env.confirm(asker.confirm, Err(held.hold.lost_error(reason)));
             }
         }
         Some(held)
     }
 
-    fn part_with_lost(&mut self, held: Held, fate: Fate, env: &Env<'_>, out: &mut Effects<W>) {
+    fn part_with_lost(&mut self, held: Held, fate: Fate, env: &mut Env<'_, W>) {
         let Held { attempt, hold, .. } = held;
         let open = self.open.take();
         if fate == Fate::Ends {
@@ -482,17 +454,17 @@ impl<W> Machine<W> {
         } else if let Some(reap) = Reap::of(attempt, open, &hold.demand) {
             match fate {
                 Fate::Stays => self.leave_lapsed(&hold, reap, env),
-                _ => out.part(Some(reap.waited_for(self.waited_for))),
+                _ => env.part(Some(reap.waited_for(self.waited_for))),
             }
         }
-        out.later.push(Later::Lost(hold));
+        env.effects.later.push(Later::Lost(hold));
     }
 
     /// Takes the lock from its guard, which then counts as lost.
-    pub(super) fn revoke(&mut self, reason: &LossReason, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn revoke(&mut self, reason: &LossReason, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &self.stage else { return };
         held.hold.lose(env.now, reason.clone());
-        let Some(held) = self.take_held(env, out) else { return };
-        self.part_with_lost(held, Fate::Released, env, out);
+        let Some(held) = self.take_held(env) else { return };
+        self.part_with_lost(held, Fate::Released, env);
     }
 }

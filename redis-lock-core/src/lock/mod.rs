@@ -70,9 +70,8 @@ use question::{About, Askers, Open};
 use release::KeptLease;
 use waiters::busy;
 
-/// The environment of a machine at the time of an event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Env<'a> {
+/// The environment of a machine at the time of an event: what it finds, and where it says what is to be done.
+pub(crate) struct Env<'a, W> {
     pub(crate) now: Moment,
     /// Whether grants are announced by messages.
     pub(crate) hints: bool,
@@ -93,9 +92,10 @@ pub(crate) struct Env<'a> {
     pub(crate) pending: &'a PendingReleases,
     /// The id of the process that holds belong to.
     pub(crate) process: u32,
+    pub(crate) effects: &'a mut Effects<W>,
 }
 
-impl Env<'_> {
+impl<W> Env<'_, W> {
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -222,24 +222,23 @@ impl<W> Machine<W> {
     pub(crate) fn ask(
         &mut self,
         demand: Arc<Demand>,
-        waiter: impl FnOnce(Arc<Demand>) -> Waiter<W>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        waiter: impl FnOnce(Arc<Demand>, Moment) -> Waiter<W>,
+        env: &mut Env<'_, W>,
     ) -> Option<Arc<Hold>> {
-        if let Some(hold) = self.take_kept(&demand, env, out) {
+        if let Some(hold) = self.take_kept(&demand, env) {
             return Some(hold);
         }
-        self.give_up_kept(IdleEnd::Terms, env, out);
+        self.give_up_kept(IdleEnd::Terms, env);
         let most = demand.terms.max_waiters.filter(|_| demand.terms.wait != Wait::None);
-        let waiter = waiter(demand);
+        let waiter = waiter(demand, env.now);
         if most.is_some_and(|most| env.waiting >= most) {
             let error =
                 LockError::Crowded { key: waiter.demand.key().into(), waiting: env.waiting };
-            out.fail(waiter.handle, error);
+            env.fail(waiter.handle, error);
             return None;
         }
         let id = waiter.id;
-        self.join(waiter, env, out);
+        self.join(waiter, env);
         if let Stage::Contending(contending) = &mut self.stage
             && most.is_some_and(|most| self.waiters.waiting() > most)
         {
@@ -248,16 +247,16 @@ impl<W> Machine<W> {
         None
     }
 
-    fn join(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
-        self.notice_loss(env, out);
+    fn join(&mut self, waiter: Waiter<W>, env: &mut Env<'_, W>) {
+        self.notice_loss(env);
         if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
-            return out.fail(waiter.handle, busy);
+            return env.fail(waiter.handle, busy);
         }
         let (patient, is_once) = (waiter.can_wait(), waiter.demand.terms.once.is_some());
         self.waiters.join(waiter);
         match &self.stage {
-            Stage::Idle => self.start(env, out),
+            Stage::Idle => self.start(env),
             // The last answer may be a second old, and a caller that does not wait, or that wants to
             // know whether something was done, needs a fresh one.
             Stage::Contending(contending)
@@ -266,33 +265,33 @@ impl<W> Machine<W> {
                     && !contending.waits_for_holder()
                     && !planted!(NextLook) =>
             {
-                self.ask_again(env, out);
+                self.ask_again(env);
             }
             Stage::Contending(_) | Stage::Held(_) | Stage::Kept(_) => {}
         }
     }
 
     /// A waiter has given up. Returns whether it was still waiting.
-    pub(crate) fn cancel(&mut self, id: u64, env: &Env<'_>, out: &mut Effects<W>) -> bool {
+    pub(crate) fn cancel(&mut self, id: u64, env: &mut Env<'_, W>) -> bool {
         let left = self.waiters.leave(id).is_some();
-        self.abandon_if_unwanted(env, out);
+        self.abandon_if_unwanted(env);
         left
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        self.refuse_overdue(env, out);
-        self.notice_loss(env, out);
-        self.forget_lapsed(env.now, out);
-        self.tell_long_wait(env, out);
+    pub(crate) fn tick(&mut self, env: &mut Env<'_, W>) {
+        self.refuse_overdue(env);
+        self.notice_loss(env);
+        self.forget_lapsed(env);
+        self.tell_long_wait(env);
         match &self.stage {
             Stage::Contending(contending) => {
                 if self.open.is_none() && contending.look <= env.now {
-                    self.ask_again(env, out);
+                    self.ask_again(env);
                 }
             }
-            Stage::Held(_) => self.maintain_hold(env, out),
-            Stage::Kept(_) => self.maintain_kept(env, out),
+            Stage::Held(_) => self.maintain_hold(env),
+            Stage::Kept(_) => self.maintain_kept(env),
             Stage::Idle => {}
         }
     }
@@ -320,13 +319,7 @@ impl<W> Machine<W> {
     }
 
     /// Handles the outcome of a question.
-    pub(crate) fn outcome(
-        &mut self,
-        number: u64,
-        outcome: Outcome,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(crate) fn outcome(&mut self, number: u64, outcome: Outcome, env: &mut Env<'_, W>) {
         let Some(open) = self.open.take_if(|open| open.number == number || planted!(AnyAnswer))
         else {
             #[cfg(test)]
@@ -339,58 +332,51 @@ impl<W> Machine<W> {
             self.heard = self.heard.max(open.sent);
         }
         match &self.stage {
-            Stage::Contending(_) => self.contended(open, outcome, env, out),
-            Stage::Held(_) => self.held(open, outcome, env, out),
-            Stage::Kept(_) => self.kept(open, outcome, env, out),
+            Stage::Contending(_) => self.contended(open, outcome, env),
+            Stage::Held(_) => self.held(open, outcome, env),
+            Stage::Kept(_) => self.kept(open, outcome, env),
             Stage::Idle => {}
         }
     }
 
     /// A connection was made: waiters look, holders renew.
-    pub(crate) fn connected(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn connected(&mut self, env: &mut Env<'_, W>) {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.renew_soon(env.now);
-                self.maintain_hold(env, out);
+                self.maintain_hold(env);
             }
             Stage::Contending(contending) => {
                 // Earlier failures say little of what is asked now: if it fails as well, because some
                 // node has not heard of the change, that is not for long.
                 contending.failures = contending.failures.min(1);
-                self.look_soon(env, out);
+                self.look_soon(env);
             }
-            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env),
             Stage::Idle => {}
         }
     }
 
     /// Messages arrive from now on, or no longer do: waiters look.
-    pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn listening(&mut self, env: &mut Env<'_, W>) {
         match self.stage {
-            Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env, out),
-            _ => self.look_soon(env, out),
+            Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env),
+            _ => self.look_soon(env),
         }
     }
 
     /// A message says that another process waits.
-    pub(crate) fn somebody_waits(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn somebody_waits(&mut self, env: &mut Env<'_, W>) {
         self.waited_for = true;
         match &mut self.stage {
             Stage::Held(held) => held.turn.shorten(env.now),
-            Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env),
             Stage::Idle | Stage::Contending(_) => {}
         }
     }
 
     /// Sends a question about the attempt of the stage.
-    fn send(
-        &mut self,
-        demand: &Demand,
-        about: About,
-        mut verb: Verb,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    fn send(&mut self, demand: &Demand, about: About, mut verb: Verb, env: &mut Env<'_, W>) {
         // The server has the margin on top of the lease that the guard believes in.
         let margin = demand.terms.margin;
         let ttl = match &mut verb {
@@ -415,11 +401,11 @@ impl<W> Machine<W> {
         };
         let askers = Askers::default();
         self.open = Some(Open { number, about, ttl, sent: env.now, late_at, askers });
-        out.out.push(Outgoing::Ask(Question { number, command }));
+        env.effects.out.push(Outgoing::Ask(Question { number, command }));
     }
 
     /// Refuses waiters whose time limit has passed.
-    fn refuse_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refuse_overdue(&mut self, env: &mut Env<'_, W>) {
         while let Some(waiter) = self.waiters.overdue(env.now) {
             let (id, answer_by) = (waiter.id, waiter.answer_by());
             let known = match &self.stage {
@@ -431,13 +417,13 @@ impl<W> Machine<W> {
                 // since the waiter arrived.
                 self.waiters.put_off(id, answer_by);
                 if self.open.is_none() {
-                    self.ask_again(env, out);
+                    self.ask_again(env);
                 }
                 continue;
             }
             if let Some(waiter) = self.waiters.leave(id) {
                 let error = self.refusal(&waiter, env.now);
-                out.fail(waiter.handle, error);
+                env.fail(waiter.handle, error);
             }
         }
         if let Stage::Contending(contending) = &self.stage
@@ -446,26 +432,26 @@ impl<W> Machine<W> {
             let ended = self.waiters.over_outage(contending.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);
-                out.fail(waiter.handle, error);
+                env.fail(waiter.handle, error);
             }
         }
-        self.abandon_if_unwanted(env, out);
+        self.abandon_if_unwanted(env);
     }
 
     /// Refuses waiters whose time limit passed before any answer came, if they arrived before
     /// `sent`.
-    fn refuse_late(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refuse_late(&mut self, sent: Moment, env: &mut Env<'_, W>) {
         for waiter in self.waiters.take_late(sent) {
             let error = self.refusal(&waiter, env.now);
-            out.fail(waiter.handle, error);
+            env.fail(waiter.handle, error);
         }
     }
 
     /// Refuses waiters that want a single attempt, if they arrived before `sent`.
-    fn refuse_no_wait(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refuse_no_wait(&mut self, sent: Moment, env: &mut Env<'_, W>) {
         while let Some(waiter) = self.waiters.pop_no_wait(sent) {
             let error = self.refusal(&waiter, env.now);
-            out.fail(waiter.handle, error);
+            env.fail(waiter.handle, error);
         }
     }
 

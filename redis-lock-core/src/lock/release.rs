@@ -9,7 +9,7 @@ use super::attempt::Lease;
 use super::held::Held;
 use super::question::{About, Open};
 use super::timing::Turn;
-use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
+use super::{Attempt, Confirm, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::status::{IdleEnd, IdleEvent};
@@ -26,15 +26,14 @@ impl<W> Machine<W> {
         hold: &Arc<Hold>,
         completes: bool,
         confirm: impl FnOnce() -> Option<Confirm>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) -> Option<Result<(), LockError>> {
-        let is_it = self.guard_ends(hold, env, out);
+        let is_it = self.guard_ends(hold, env);
         let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {
             return Some(ended(hold, env.now));
         }
-        self.refuse_overdue(env, out);
+        self.refuse_overdue(env);
         let terms = &hold.demand.terms;
         let (time, mark) = match terms.once.filter(|_| completes) {
             Some(period) => (Some(period), MarkKind::Done),
@@ -42,15 +41,15 @@ impl<W> Machine<W> {
         };
         if let Some(end) = time.map(|time| hold.since.after(time)).filter(|end| *end > env.now) {
             self.contended = true;
-            self.part_with_hold(Some((end, mark)), confirm(), env, out);
+            self.part_with_hold(Some((end, mark)), confirm(), env);
             return None;
         }
         if self.may_pass_on(env.now) {
-            self.pass_on(env, out);
+            self.pass_on(env);
         } else if is_certain && self.may_linger(env) {
-            self.keep(env, out);
+            self.keep(env);
         } else {
-            self.part_with_hold(None, confirm(), env, out);
+            self.part_with_hold(None, confirm(), env);
             return None;
         }
         Some(Ok(()))
@@ -62,14 +61,13 @@ impl<W> Machine<W> {
         &mut self,
         keep_until: Option<(Moment, MarkKind)>,
         confirm: Option<Confirm>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
-        let Some(held) = self.take_held(env, out) else { return };
+        let Some(held) = self.take_held(env) else { return };
         // The caller has another reference to the hold, so its span does not end under the lock here.
         let Held { attempt, hold, lease, was_taken_again, .. } = held;
         if self.waited_for && was_taken_again {
-            out.asked_away = Some(true);
+            env.effects.asked_away = Some(true);
         }
         let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
             let reap =
@@ -79,13 +77,13 @@ impl<W> Machine<W> {
                 None => reap,
             }
         });
-        out.part(reap);
+        env.part(reap);
         // Our own next token queues behind waiters of other processes, so `SET NX` would fail.
         let waited_for = self.waited_for;
         if !self.waiters.is_empty() {
             self.contended |= waited_for;
         }
-        self.start(env, out);
+        self.start(env);
     }
 
     /// Whether the lease can go to the next waiter without asking the server.
@@ -111,7 +109,7 @@ impl<W> Machine<W> {
             && next.adopts.is_none()
     }
 
-    fn pass_on(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn pass_on(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let Some(waiter) = self.waiters.pop() else { return };
         held.turn.pass();
@@ -125,7 +123,7 @@ impl<W> Machine<W> {
         if held.lease.renew_at == Moment::NEVER {
             held.schedule(env);
         }
-        out.later.push(Later::Grant(waiter.handle, next));
+        env.effects.later.push(Later::Grant(waiter.handle, next));
     }
 
     /// Gives up the hold without releasing it. Its token is for the adopter, and says what of its
@@ -134,13 +132,12 @@ impl<W> Machine<W> {
         &mut self,
         hold: &Arc<Hold>,
         may_lag: bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) -> Option<Token> {
-        if !self.guard_ends(hold, env, out) || !hold.release(env.now) {
+        if !self.guard_ends(hold, env) || !hold.release(env.now) {
             return None;
         }
-        let held = self.take_held(env, out)?;
+        let held = self.take_held(env)?;
         let Held { mut attempt, mut lease, .. } = held;
         if may_lag {
             attempt.doubt(env.now, lease.ttl);
@@ -153,7 +150,7 @@ impl<W> Machine<W> {
         let at_most = if planted!(CutNotPassedOn) { None } else { lease.at_most };
         let token = attempt.into_token(at_most, env.now);
         self.contended = true;
-        self.start(env, out);
+        self.start(env);
         Some(token)
     }
 }
@@ -204,7 +201,7 @@ impl KeptLease {
 
 impl<W> Machine<W> {
     /// Whether the lease of a hold that has ended may linger.
-    pub(super) fn may_linger(&self, env: &Env<'_>) -> bool {
+    pub(super) fn may_linger(&self, env: &Env<'_, W>) -> bool {
         let Stage::Held(held) = &self.stage else { return false };
         let demand = &held.hold.demand;
         demand.terms.linger.is_some_and(|linger| !linger.is_zero())
@@ -224,8 +221,8 @@ impl<W> Machine<W> {
     }
 
     /// Keeps the lease of a hold that has ended.
-    pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let Some(held) = self.take_held(env, out) else { return };
+    pub(super) fn keep(&mut self, env: &mut Env<'_, W>) {
+        let Some(held) = self.take_held(env) else { return };
         let Held { attempt, hold, lease, fences, was_free, was_taken_again, .. } = held;
         let linger = hold.demand.terms.linger.unwrap_or(Duration::ZERO);
         let mut kept = KeptLease {
@@ -242,20 +239,19 @@ impl<W> Machine<W> {
         // An idle lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
         self.stage = Stage::Kept(kept);
-        out.idle(hold.demand.sort(), IdleEvent::Began, env);
+        env.idle(hold.demand.sort(), IdleEvent::Began);
     }
 
     /// Takes the lease that is kept, without any command, where it is the one that the demand would ask for.
     pub(super) fn take_kept(
         &mut self,
         demand: &Arc<Demand>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) -> Option<Arc<Hold>> {
         if !matches!(&self.stage, Stage::Kept(kept) if kept.suits(demand, env.now)) {
             return None;
         }
-        let Stage::Kept(kept) = self.take_stage(out) else { return None };
+        let Stage::Kept(kept) = self.take_stage(env) else { return None };
         let sort = kept.demand.sort();
         let KeptLease { attempt, lease, mut fences, was_free, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
@@ -267,35 +263,29 @@ impl<W> Machine<W> {
         held.was_taken_again = true;
         held.schedule(env);
         self.stage = Stage::Held(held);
-        out.idle(sort, IdleEvent::TakenAgain, env);
-        self.maintain_hold(env, out);
+        env.idle(sort, IdleEvent::TakenAgain);
+        self.maintain_hold(env);
         Some(hold)
     }
 
     /// Does what is due while a lease is kept.
-    pub(super) fn maintain_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn maintain_kept(&mut self, env: &mut Env<'_, W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         if env.now >= kept.until || env.now >= kept.lease.end {
             let is_over = env.now >= kept.until;
             let why = if is_over { IdleEnd::Over } else { IdleEnd::Trouble };
-            return self.give_up_kept(why, env, out);
+            return self.give_up_kept(why, env);
         }
         if self.open.is_none() && kept.lease.renew_at <= env.now {
             let token = Arc::clone(kept.attempt.wire());
             let verb = Verb::Renew { token, ttl: kept.lease.ttl };
             let demand = Arc::clone(&kept.demand);
-            self.send(&demand, About::Renew, verb, env, out);
+            self.send(&demand, About::Renew, verb, env);
         }
     }
 
     /// Handles the outcome of the renewal of a kept lease.
-    pub(super) fn kept(
-        &mut self,
-        open: Open,
-        outcome: Outcome,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    pub(super) fn kept(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         match outcome {
             Outcome::Answered(Answer::Done | Answer::Renewed { waited_for: false, .. }) => {
@@ -307,16 +297,16 @@ impl<W> Machine<W> {
                 }
             }
             Outcome::Answered(Answer::Renewed { waited_for: true, .. }) => {
-                self.somebody_waits(env, out);
+                self.somebody_waits(env);
             }
             // No caller held it, so no caller has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
-                if let Stage::Kept(kept) = self.take_stage(out) {
+                if let Stage::Kept(kept) = self.take_stage(env) {
                     kept.attempt.ends();
-                    out.idle(kept.demand.sort(), IdleEvent::Ended(IdleEnd::Trouble), env);
+                    env.idle(kept.demand.sort(), IdleEvent::Ended(IdleEnd::Trouble));
                 }
             }
-            _ => self.give_up_kept(IdleEnd::Trouble, env, out),
+            _ => self.give_up_kept(IdleEnd::Trouble, env),
         }
     }
 
@@ -326,13 +316,12 @@ impl<W> Machine<W> {
         &mut self,
         asker: &Token,
         may_answer: impl FnOnce() -> bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
+        env: &mut Env<'_, W>,
     ) {
         if let Stage::Kept(_) = self.stage {
             // It is in the queue, so the release grants it the lock.
             self.waited_for = true;
-            return self.give_up_kept(IdleEnd::Asked, env, out);
+            return self.give_up_kept(IdleEnd::Asked, env);
         }
         if asker.has_channel()
             && self.answers_in_use(env.now, may_answer)
@@ -340,14 +329,14 @@ impl<W> Machine<W> {
         {
             let asker = Arc::clone(asker.wire());
             let in_use = super::command(&held.hold.demand, Verb::InUse { asker });
-            out.out.push(Outgoing::Message(in_use));
+            env.effects.out.push(Outgoing::Message(in_use));
         }
     }
 
     /// Gives back the lease that has been idle since `since`, because too many linger.
-    pub(crate) fn make_room(&mut self, since: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn make_room(&mut self, since: Moment, env: &mut Env<'_, W>) {
         if self.idle_since() == Some(since) {
-            self.give_up_kept(IdleEnd::Limit, env, out);
+            self.give_up_kept(IdleEnd::Limit, env);
         }
     }
 
@@ -365,16 +354,16 @@ impl<W> Machine<W> {
     }
 
     /// Gives back an idle lease.
-    pub(crate) fn give_up_kept(&mut self, why: IdleEnd, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn give_up_kept(&mut self, why: IdleEnd, env: &mut Env<'_, W>) {
         if !matches!(self.stage, Stage::Kept(_)) {
             return;
         }
-        let Stage::Kept(kept) = self.take_stage(out) else { return };
-        out.idle(kept.demand.sort(), IdleEvent::Ended(why), env);
+        let Stage::Kept(kept) = self.take_stage(env) else { return };
+        env.idle(kept.demand.sort(), IdleEvent::Ended(why));
         if why == IdleEnd::Asked {
-            out.asked_away = Some(kept.was_taken_again);
+            env.effects.asked_away = Some(kept.was_taken_again);
         }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
-        out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
+        env.part(reap.map(|reap| reap.waited_for(self.waited_for)));
     }
 }

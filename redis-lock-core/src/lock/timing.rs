@@ -95,7 +95,7 @@ impl Turn {
 }
 
 /// When to look again at a lock that `blocker` has, after `looks` looks found the same holder.
-pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
+pub(super) fn look_at<W>(blocker: &Blocker, looks: u32, env: &Env<'_, W>) -> Moment {
     let spread = u32::from(env.spread);
     let hears = blocker.queued && env.hints;
     // At the end of the holder's lease those in the queue look at once. The others may be many, so they
@@ -125,7 +125,7 @@ fn spread_over(interval: Duration, spread: u32) -> Duration {
 }
 
 /// When to ask again after this many consecutive failures.
-pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
+pub(super) fn retry_at<W>(class: FaultClass, failures: u32, env: &Env<'_, W>) -> Moment {
     let pause = match class.is_moving() {
         // A slot moves fast, or its move was given up, and then it goes on at an unknown time.
         true => MAX_MOVE_WAIT * (1 << (failures / QUICK).min(3)),

@@ -55,13 +55,13 @@ fn detaching_gives_the_token_and_releases_nothing() {
     let hold = bench.hold(1, demand("k"));
     bench.tick(10_001);
     let renew = bench.asked();
-    let token = bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
+    let token = bench.step(|machine, env| machine.detach(&hold, false, env));
     assert_eq!(token.as_ref().map(Token::wire), Some(hold.token.wire()));
     assert!(bench.parted().is_empty() && bench.machine.is_idle());
     bench.answer(&renew, done());
     assert!(bench.is_silent());
     assert_eq!(hold.last_state(), crate::LockState::Released);
-    let again = bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
+    let again = bench.step(|machine, env| machine.detach(&hold, false, env));
     assert!(again.is_none(), "it is given away once");
 }
 
@@ -70,7 +70,7 @@ fn who_waits_for_a_hold_that_is_detached_asks_with_a_token_of_its_own() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
     bench.ask(2, demand("k"));
-    bench.step(|machine, env, out| machine.detach(&hold, false, env, out));
+    bench.step(|machine, env| machine.detach(&hold, false, env));
     let question = bench.asked();
     assert!(matches!(question.command.verb, Verb::Acquire(_)), "it is not free: {question:?}");
     assert_ne!(question.command.verb.token(), Some(hold.token.wire()));
@@ -128,9 +128,7 @@ fn an_adopted_hold_that_is_taken_away_is_released() {
         let question = bench.asked();
         bench.answer(&question, done());
         let (_, hold) = bench.granted();
-        bench.step(|machine, env, out| {
-            machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
-        });
+        bench.step(|machine, env| machine.close(&LockError::Shutdown, &LossReason::Shutdown, env));
         assert!(hold.loss(bench.moment()).is_some());
         assert_eq!(bench.released().verb(bench.moment()).token(), Some(token.wire()));
     }
@@ -149,7 +147,7 @@ fn adopted(token: &Token, ttl: Duration) -> (Bench, Arc<Hold>) {
 }
 
 fn detached(bench: &mut Bench, hold: &Arc<Hold>) -> Token {
-    bench.step(|machine, env, out| machine.detach(hold, false, env, out)).unwrap()
+    bench.step(|machine, env| machine.detach(hold, false, env)).unwrap()
 }
 
 /// A token that was given away while its acquisition may still be executed.
@@ -231,7 +229,7 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
 fn an_adopted_hold_that_was_ended_leaves_a_tombstone_while_an_acquisition_may_still_be_executed() {
     let token = doubtful_token();
     let (mut bench, hold) = adopted(&token, secs(10));
-    bench.step(|machine, env, out| machine.forced(env, out));
+    bench.step(|machine, env| machine.forced(env));
     let check = bench.asked();
     bench.answer(&check, gone());
     assert!(hold.loss(bench.moment()).is_some());

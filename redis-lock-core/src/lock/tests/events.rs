@@ -57,7 +57,7 @@ fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
         (
             |bench| {
                 let since = bench.machine.idle_since().unwrap();
-                bench.step(|machine, env, out| machine.make_room(since, env, out));
+                bench.step(|machine, env| machine.make_room(since, env));
             },
             IdleEnd::Limit,
         ),
@@ -68,9 +68,7 @@ fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
         assert_eq!(idle_events(&mut bench), [IdleEvent::Ended(why)], "case {index}");
     }
     let mut bench = kept();
-    bench.step(|machine, env, out| {
-        machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
-    });
+    bench.step(|machine, env| machine.close(&LockError::Shutdown, &LossReason::Shutdown, env));
     assert_eq!(idle_events(&mut bench), [IdleEvent::Ended(IdleEnd::Shutdown)]);
 }
 

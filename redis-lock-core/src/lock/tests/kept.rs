@@ -235,9 +235,9 @@ fn a_key_that_does_not_linger_now_is_neither_kept_nor_flagged() {
 fn only_what_has_not_been_used_since_makes_room() {
     let (mut bench, _) = kept();
     let since = bench.machine.idle_since().unwrap();
-    bench.step(|machine, env, out| machine.make_room(Moment::START, env, out));
+    bench.step(|machine, env| machine.make_room(Moment::START, env));
     assert!(bench.is_silent());
-    bench.step(|machine, env, out| machine.make_room(since, env, out));
+    bench.step(|machine, env| machine.make_room(since, env));
     bench.released();
 }
 

@@ -150,12 +150,12 @@ fn lg18_who_asks_beyond_the_limit_of_the_process_gets_no_answer() {
     let asker = Token::fresh("0123456789ab", "");
     let mut bench = Bench::new();
     let _hold = bench.hold(1, lingering());
-    bench.step(|machine, env, out| machine.asked_for(&asker, || false, env, out));
+    bench.step(|machine, env| machine.asked_for(&asker, || false, env));
     assert!(bench.is_silent(), "{:?}", bench.effects);
     bench.tick(10);
     assert_eq!(answers_of_holder(&mut bench, &asker), 1);
     let (mut bench, _) = kept();
-    bench.step(|machine, env, out| machine.asked_for(&asker, || false, env, out));
+    bench.step(|machine, env| machine.asked_for(&asker, || false, env));
     bench.released();
 }
 

@@ -67,9 +67,7 @@ fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
         bench.ask(2, with_margin());
         bench.now += 31_000;
         if is_detached {
-            assert!(
-                bench.step(|machine, env, out| machine.detach(&hold, false, env, out)).is_none()
-            );
+            assert!(bench.step(|machine, env| machine.detach(&hold, false, env)).is_none());
         } else {
             drop(bench.release(&hold));
         }
@@ -83,7 +81,7 @@ fn a_hold_that_has_lapsed_unnoticed_is_released_before_a_waiter_asks() {
 #[test]
 fn a_hold_that_has_lapsed_is_released_when_its_guard_gives_it_away() {
     let (mut bench, hold) = lapsed();
-    assert_eq!(bench.step(|machine, env, out| machine.detach(&hold, false, env, out)), None);
+    assert_eq!(bench.step(|machine, env| machine.detach(&hold, false, env)), None);
     assert_eq!(bench.parted().len(), 1, "no guard is left that could act");
     assert!(bench.machine.is_idle());
 }
@@ -115,9 +113,7 @@ fn waiters_of_the_same_process_wait_for_the_margin_at_the_server() {
 #[test]
 fn a_shutdown_releases_what_has_lapsed() {
     let (mut bench, _hold) = lapsed();
-    bench.step(|machine, env, out| {
-        machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
-    });
+    bench.step(|machine, env| machine.close(&LockError::Shutdown, &LossReason::Shutdown, env));
     assert_eq!(bench.parted().len(), 1);
 }
 

@@ -54,8 +54,8 @@ pub(crate) struct Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.step(|machine, env, out| {
-                machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
+            self.step(|machine, env| {
+                machine.close(&LockError::Shutdown, &LossReason::Shutdown, env)
             });
             self.parted();
             assert!(self.machine.is_idle(), "{:?}", self.machine);
@@ -86,11 +86,8 @@ impl Bench {
     }
 
     /// One event, at the present time.
-    fn step<R>(
-        &mut self,
-        event: impl FnOnce(&mut Machine<u64>, &Env<'_>, &mut Effects<u64>) -> R,
-    ) -> R {
-        let env = Env {
+    fn step<R>(&mut self, event: impl FnOnce(&mut Machine<u64>, &mut Env<'_, u64>) -> R) -> R {
+        let mut env = Env {
             now: Moment::at_millis(self.now),
             hints: self.hints,
             lingers: self.lingers,
@@ -102,8 +99,9 @@ impl Bench {
             numbers: &self.numbers,
             pending: &self.pending,
             process: crate::domain::env::process(),
+            effects: &mut self.effects,
         };
-        let done = event(&mut self.machine, &env, &mut self.effects);
+        let done = event(&mut self.machine, &mut env);
         self.effects.moved.clear();
         self.confirm();
         done
@@ -120,14 +118,14 @@ impl Bench {
     }
 
     pub(crate) fn ask(&mut self, id: u64, demand: Demand) {
-        let (demand, asked) = (Arc::new(demand), self.moment());
-        let waiter = |demand| Waiter { id, handle: id, demand, asked };
-        let taken = self.step(|machine, env, out| machine.ask(demand, waiter, env, out));
+        let demand = Arc::new(demand);
+        let waiter = |demand, asked| Waiter { id, handle: id, demand, asked };
+        let taken = self.step(|machine, env| machine.ask(demand, waiter, env));
         self.effects.later.extend(taken.map(|hold| Later::Grant(id, hold)));
     }
 
     pub(crate) fn cancel(&mut self, id: u64) -> bool {
-        self.step(|machine, env, out| machine.cancel(id, env, out))
+        self.step(|machine, env| machine.cancel(id, env))
     }
 
     fn tick(&mut self, later: u64) {
@@ -138,8 +136,7 @@ impl Bench {
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
         let mut confirm = Some(confirm);
-        let known = self
-            .step(|machine, env, out| machine.release(hold, false, || confirm.take(), env, out));
+        let known = self.step(|machine, env| machine.release(hold, false, || confirm.take(), env));
         if let (Some(outcome), Some(confirm)) = (known, confirm) {
             let _ = confirm.send(outcome);
         }
@@ -151,24 +148,24 @@ impl Bench {
     }
 
     fn hinted(&mut self, token: &str) {
-        self.step(|machine, env, out| machine.hinted(token, false, env, out));
+        self.step(|machine, env| machine.hinted(token, false, env));
     }
 
     fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env, out| machine.check(hold, confirm, env, out));
+        self.step(|machine, env| machine.check(hold, confirm, env));
         confirmed
     }
 
     fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env, out| machine.extend(hold, ttl, confirm, env, out));
+        self.step(|machine, env| machine.extend(hold, ttl, confirm, env));
         confirmed
     }
 
     fn downgrade(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env, out| machine.downgrade(hold, confirm, env, out));
+        self.step(|machine, env| machine.downgrade(hold, confirm, env));
         confirmed
     }
 
@@ -180,7 +177,7 @@ impl Bench {
 
     /// Answers the question now.
     fn settle(&mut self, question: &Question, outcome: Outcome) {
-        self.step(|machine, env, out| machine.outcome(question.number, outcome, env, out));
+        self.step(|machine, env| machine.outcome(question.number, outcome, env));
     }
 
     /// Acquires for `id` and returns the hold.

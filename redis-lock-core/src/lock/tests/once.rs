@@ -13,7 +13,7 @@ impl Bench {
     fn complete(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
         let mut confirm = Some(confirm);
-        self.step(|machine, env, out| machine.release(hold, true, || confirm.take(), env, out));
+        self.step(|machine, env| machine.release(hold, true, || confirm.take(), env));
         confirmed
     }
 }

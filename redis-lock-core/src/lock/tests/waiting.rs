@@ -228,9 +228,7 @@ fn a_shutdown_ends_holds_and_waits() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
     bench.ask(2, demand("k"));
-    bench.step(|machine, env, out| {
-        machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
-    });
+    bench.step(|machine, env| machine.close(&LockError::Shutdown, &LossReason::Shutdown, env));
     assert!(matches!(bench.failed().remove(0), (2, LockError::Shutdown)));
     bench.released();
     assert_eq!(hold.loss(bench.moment()), Some(LossReason::Shutdown));
@@ -298,7 +296,7 @@ fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
         let mut bench = Bench::new();
         bench.contend(1, demand("k"), busy_with(Some(secs(20))));
         let token = bench.machine.awaited().map(ToString::to_string).unwrap();
-        bench.step(|machine, env, out| machine.hinted(&token, says_so, env, out));
+        bench.step(|machine, env| machine.hinted(&token, says_so, env));
         let question = bench.asked();
         bench.hinted(&token);
         bench.answer(&question, got());
