@@ -13,9 +13,9 @@ use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;
-use crate::engine::{Handle, LockId};
+use crate::engine::LockId;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Env, Machine};
+use crate::lock::{Confirm, Wants};
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe};
 
 /// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
@@ -179,7 +179,7 @@ impl Guard {
     /// # Cancel safety
     /// Nothing is lost; the lock stays as it is.
     pub async fn verify(&self) -> Result<(), LockError> {
-        self.confirmed(Machine::check).await
+        self.confirmed(Wants::Check).await
     }
 
     /// Asks for a lease of at least `ttl`, and renews with this ttl from now on.
@@ -203,10 +203,7 @@ impl Guard {
         if self.hold.demand.terms.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
         }
-        self.confirmed(|machine, hold, confirm, env| {
-            machine.extend(hold, ttl, confirm, env);
-        })
-        .await
+        self.confirmed(Wants::Extend(ttl)).await
     }
 
     /// Turns the hold of a writer into that of a reader: no writer comes in between, and readers
@@ -233,7 +230,7 @@ impl Guard {
         if !self.hold.kind().traits().can_downgrade || self.joined.is_some() {
             return Err(ConfigError::NotAWriter.into());
         }
-        self.confirmed(Machine::downgrade).await?;
+        self.confirmed(Wants::Downgrade).await?;
         Ok(self)
     }
 
@@ -413,14 +410,11 @@ impl Guard {
     }
 
     /// Sends a question about this hold and waits for its answer.
-    async fn confirmed(
-        &self,
-        ask: impl FnOnce(&mut Machine<Handle>, &Arc<Hold>, Confirm, &mut Env<'_, Handle>),
-    ) -> Result<(), LockError> {
+    async fn confirmed(&self, wants: Wants) -> Result<(), LockError> {
         self.joined_nothing_over()?;
         let (confirm, outcome) = oneshot::channel();
         self.locks.link().ask(&self.id, |machine, env| {
-            ask(machine, &self.hold, confirm, env);
+            machine.want(&self.hold, wants, confirm, env);
         });
         match outcome.await {
             Ok(Ok(())) => self.joined_nothing_over(),

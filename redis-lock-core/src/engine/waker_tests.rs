@@ -20,7 +20,7 @@ use super::table::Handle;
 use super::tests::{PATIENCE, Still, have_a_lease_linger};
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
-use crate::lock::Waiter;
+use crate::lock::{Waiter, Wants};
 use crate::{Guard, LockError, Locks};
 
 /// The waker of a user's executor.
@@ -283,7 +283,7 @@ fn end_while_asked(server: &Server, locks: &Locks, guard: Guard, end: fn(Guard))
     let mut outcomes = [(); 2].map(|()| {
         let (confirm, mut outcome) = oneshot::channel();
         locks.link().ask(&LockId::mutex("lock:k"), |machine, env| {
-            machine.check(guard.hold(), confirm, env);
+            machine.want(guard.hold(), Wants::Check, confirm, env);
         });
         let polled = pin!(&mut outcome).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());

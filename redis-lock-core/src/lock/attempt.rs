@@ -256,6 +256,17 @@ impl Lease {
         };
     }
 
+    /// Whether it is the one that the next demand would ask for. `last` is that of its last hold.
+    pub(super) fn suits(&self, last: &Demand, next: &Demand) -> bool {
+        next.terms.ttl.is_some()
+            && next.terms.ttl == self.ttl
+            && next.terms.renew
+            && last.terms.renew
+            && next.terms.max_hold >= last.terms.max_hold
+            && next.terms.margin == last.terms.margin
+            && next.adopts.is_none()
+    }
+
     /// Whether more than half of it is left.
     pub(super) fn is_fresh(&self, now: Moment) -> bool {
         self.ttl.is_some_and(|ttl| self.end.since(now) > ttl / 2)

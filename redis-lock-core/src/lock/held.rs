@@ -176,7 +176,7 @@ impl<W> Machine<W> {
     }
 
     /// A caller wants something of its hold. Does nothing when the present hold is another one.
-    pub(super) fn want(
+    pub(crate) fn want(
         &mut self,
         hold: &Arc<Hold>,
         wants: Wants,
@@ -194,27 +194,6 @@ impl<W> Machine<W> {
         let deadline = env.now.after(hold.demand.terms.timeout);
         held.wanted.askers.push(HoldRequest { confirm, deadline, wants });
         self.ask_wanted(env);
-    }
-
-    /// Asks the server for a lease of at least `ttl` from now on.
-    pub(crate) fn extend(
-        &mut self,
-        hold: &Arc<Hold>,
-        ttl: Duration,
-        confirm: Confirm,
-        env: &mut Env<'_, W>,
-    ) {
-        self.want(hold, Wants::Extend(ttl), confirm, env);
-    }
-
-    /// Asks the server whether the token still has the lock.
-    pub(crate) fn check(&mut self, hold: &Arc<Hold>, confirm: Confirm, env: &mut Env<'_, W>) {
-        self.want(hold, Wants::Check, confirm, env);
-    }
-
-    /// Asks the server to turn a writer's hold into a reader's.
-    pub(crate) fn downgrade(&mut self, hold: &Arc<Hold>, confirm: Confirm, env: &mut Env<'_, W>) {
-        self.want(hold, Wants::Downgrade, confirm, env);
     }
 
     /// A message says that the hold was ended by force. Only the server knows whether that is true.

@@ -135,10 +135,14 @@ pub(super) struct HoldRequest {
     pub(super) wants: Wants,
 }
 
+/// What it wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wants {
+pub(crate) enum Wants {
+    /// A lease of at least this ttl from now on.
     Extend(Duration),
+    /// To know whether the token still has the lock.
     Check,
+    /// To go on as a reader.
     Downgrade,
 }
 

@@ -92,21 +92,10 @@ impl<W> Machine<W> {
             return false;
         };
         held.hold.demand.kind.is_pooled()
-            && (Self::same_terms(held, &next.demand) || planted!(AnyTerms))
+            && (held.lease.suits(&held.hold.demand, &next.demand) || planted!(AnyTerms))
             && held.turn.runs(now)
             && (held.lease.is_fresh(now) || planted!(StaleHandedOn))
             && (!next.demand.terms.fenced || !held.fences.is_empty())
-    }
-
-    /// Whether the held lease is the one that another demand would ask for.
-    fn same_terms(held: &Held, next: &Demand) -> bool {
-        next.terms.ttl.is_some()
-            && next.terms.ttl == held.lease.ttl
-            && next.terms.renew
-            && held.hold.demand.terms.renew
-            && next.terms.max_hold >= held.hold.demand.terms.max_hold
-            && next.terms.margin == held.hold.demand.terms.margin
-            && next.adopts.is_none()
     }
 
     fn pass_on(&mut self, env: &mut Env<'_, W>) {
@@ -188,12 +177,7 @@ impl KeptLease {
 
     /// Whether the lease is the one that a demand would ask for.
     fn suits(&self, demand: &Demand, now: Moment) -> bool {
-        demand.terms.ttl.is_some()
-            && demand.terms.ttl == self.lease.ttl
-            && demand.terms.renew
-            && demand.terms.margin == self.demand.terms.margin
-            && demand.adopts.is_none()
-            && demand.terms.max_hold >= self.demand.terms.max_hold
+        self.lease.suits(&self.demand, demand)
             && self.lease.is_fresh(now)
             && (!demand.terms.fenced || !self.fences.is_empty())
     }

@@ -153,19 +153,19 @@ impl Bench {
 
     fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env| machine.check(hold, confirm, env));
+        self.step(|machine, env| machine.want(hold, Wants::Check, confirm, env));
         confirmed
     }
 
     fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env| machine.extend(hold, ttl, confirm, env));
+        self.step(|machine, env| machine.want(hold, Wants::Extend(ttl), confirm, env));
         confirmed
     }
 
     fn downgrade(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
-        self.step(|machine, env| machine.downgrade(hold, confirm, env));
+        self.step(|machine, env| machine.want(hold, Wants::Downgrade, confirm, env));
         confirmed
     }
 
