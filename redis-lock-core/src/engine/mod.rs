@@ -163,7 +163,7 @@ impl Link {
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
         let (now, wall) = (Moment::now(), crate::domain::env::wall());
         let shard = self.core.table.shard(main);
-        shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
+        shard.of_key(main).map(|machine| LocalView::of(machine, now, wall)).collect()
     }
 
     /// Whether `is_it` says so of the demand of a caller of this process that has a lock with this

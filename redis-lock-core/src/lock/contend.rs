@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::question::{About, Open};
 use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
-use super::{Attempt, Env, Machine, Outcome, Reap, Stage, asked_ttl};
+use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -259,6 +259,49 @@ impl<W> Machine<W> {
         self.send(&demand, about, verb, env);
     }
 
+    pub(crate) fn standing(&self) -> LineStanding {
+        match &self.stage {
+            Stage::Contending(contending) if contending.is_held_back() => LineStanding::HeldBack,
+            Stage::Contending(contending) if contending.demand().waits_in_line() => {
+                LineStanding::Asks
+            }
+            _ => LineStanding::Outside,
+        }
+    }
+
+    /// What it has heard, for those behind it.
+    pub(crate) fn heard(&self) -> Option<Heard> {
+        let Stage::Contending(contending) = &self.stage else { return None };
+        Some(Heard {
+            last_answer: contending.last_answer.clone(),
+            answered_at: contending.answered_at,
+            at: self.heard,
+            useful: contending.useful,
+            failures: contending.failures.max(u32::from(self.open.is_some())),
+        })
+    }
+
+    /// While it is held back, it has heard what the first of its line has.
+    pub(crate) fn hear(&mut self, first: Heard, now: Moment) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if contending.is_held_back() {
+            self.heard = first.at;
+            contending.last_answer = first.last_answer;
+            (contending.answered_at, contending.failures) = (first.answered_at, first.failures);
+            // An outage is counted from the question that began it.
+            contending.useful = if first.failures == 0 { now } else { first.useful };
+        }
+    }
+
+    /// One of the first has left, so it asks the server at its next tick.
+    pub(crate) fn come_forward(&mut self, now: Moment) {
+        if let Stage::Contending(contending) = &mut self.stage
+            && !planted!(StaysBehind)
+        {
+            contending.look = contending.look.min(now);
+        }
+    }
+
     /// Handles the outcome of a question while contending.
     pub(super) fn contended(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         match outcome {
@@ -358,24 +401,6 @@ impl<W> Machine<W> {
             env.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver));
         }
         self.hand_out(contending.attempt, open, fence, was_free, env);
-    }
-
-    /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
-    fn refuse_overdue_after_busy(&mut self, env: &mut Env<'_, W>) {
-        let Stage::Contending(contending) = &self.stage else { return };
-        let answered_at = contending.answered_at;
-        while let Some(waiter) = self.waiters.overdue(env.now) {
-            if answered_at < waiter.asked {
-                // Other waiters may be overdue as well; the next tick refuses them.
-                return;
-            }
-            let id = waiter.id;
-            if let Some(waiter) = self.waiters.leave(id) {
-                let error = self.refusal(&waiter, env.now);
-                env.fail(waiter.handle, error);
-            }
-        }
-        self.abandon_if_unwanted(env);
     }
 
     fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {

@@ -1,4 +1,4 @@
-//! The effects of a machine's step, and what becomes of its stage when a bug makes the step panic.
+//! The effects of a machine's step, and what becomes of the tokens that it moves when a bug makes it panic.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::domain::names::Names;
 use crate::domain::status::IdleEvent;
 use crate::observe::Observation;
 use crate::store::Command;
-use crate::store::wire::contained;
 use crate::{LockError, LossReason, Token};
 
 /// What has to be done after one step of a machine, in order.
@@ -116,7 +115,7 @@ impl<W> Env<'_, W> {
     }
 
     /// Releases the token of a stage, unless that is on its way.
-    fn salvage(&mut self, moved: Moved, reason: &LossReason) {
+    pub(super) fn salvage(&mut self, moved: Moved, reason: &LossReason) {
         let (token, demand) = match moved {
             Moved::Token(_, demand) if demand.adopts.is_some() => return,
             Moved::Token(token, demand) => (token, demand),
@@ -142,7 +141,7 @@ impl<W> Env<'_, W> {
 }
 
 impl Moved {
-    fn of(stage: &Stage) -> Option<Self> {
+    pub(super) fn of(stage: &Stage) -> Option<Self> {
         match stage {
             Stage::Idle => None,
             Stage::Contending(contending) => {
@@ -152,46 +151,5 @@ impl Moved {
             Stage::Held(held) => Some(Self::Hold(Arc::clone(held.hold()))),
             Stage::Kept(kept) => Some(Self::Token(kept.token().clone(), Arc::clone(&kept.demand))),
         }
-    }
-}
-
-impl<W> Machine<W> {
-    /// Takes the stage out, which leaves the machine idle.
-    pub(super) fn take_stage(&mut self, env: &mut Env<'_, W>) -> Stage {
-        env.effects.moved.extend(Moved::of(&self.stage));
-        std::mem::replace(&mut self.stage, Stage::Idle)
-    }
-
-    /// A bug has made a step panic. What the machine knows may be wrong, so its hold ends as lost, those who
-    /// wait are refused, and every token that the step had in hand is released.
-    pub(crate) fn fail(&mut self, fault: &Fault, env: &mut Env<'_, W>) {
-        let error = LockError::backend(None, fault);
-        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
-        if contained(|| self.close(&error, &reason, env)).is_err() {
-            let mut broken = std::mem::replace(self, Self::new());
-            for waiter in broken.waiters.drain() {
-                env.fail(waiter.handle, error.clone());
-            }
-            env.effects.moved.extend(Moved::of(&broken.stage));
-            env.effects.later.push(Later::Broken(Box::new(broken)));
-        }
-        for moved in std::mem::take(&mut env.effects.moved) {
-            env.salvage(moved, &reason);
-        }
-        for outgoing in &mut env.effects.out {
-            if let Outgoing::Part(reap) = outgoing {
-                // The step may have panicked over a question without an answer.
-                reap.doubt_all(env.now);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-impl<W> Machine<W> {
-    /// Panics while the stage is out of the machine, as a bug may.
-    pub(crate) fn break_while_moved(&mut self, env: &mut Env<'_, W>) {
-        let _stage = self.take_stage(env);
-        panic!("a planted bug");
     }
 }

@@ -1,26 +1,107 @@
-//! What callers are told when they do not get the lock, and tokens whose leases have lapsed.
+//! What callers are told when they do not get the lock, and when a lock ends for all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::contend::{Contending, LastAnswer};
+use super::effects::Moved;
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Env, LineStanding, Machine, Outgoing, Reap, Stage, Waiter};
+use super::{Env, Later, LineStanding, Machine, Outgoing, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::IdleEnd;
 use crate::domain::token::Mark;
-use crate::lock::hold::Hold;
 use crate::observe::Observation;
+use crate::store::wire::contained;
 use crate::{LockError, LossReason};
 
 /// How often the lock is asked for while an earlier release has no answer.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 impl<W> Machine<W> {
+    /// Refuses waiters whose time limit has passed.
+    pub(super) fn refuse_overdue(&mut self, env: &mut Env<'_, W>) {
+        while let Some(waiter) = self.waiters.overdue(env.now) {
+            let (id, answer_by) = (waiter.id, waiter.answer_by());
+            let known = match &self.stage {
+                Stage::Contending(contending) => contending.is_answer_for(waiter),
+                _ => true,
+            };
+            if !known && answer_by > env.now {
+                // Whether the lock is busy or the server has failed is decided by the first answer
+                // since the waiter arrived.
+                self.waiters.put_off(id, answer_by);
+                if self.open.is_none() {
+                    self.ask_again(env);
+                }
+                continue;
+            }
+            if let Some(waiter) = self.waiters.leave(id) {
+                self.refuse(waiter, env);
+            }
+        }
+        if let Stage::Contending(contending) = &self.stage
+            && contending.is_in_trouble(self.open.is_some())
+        {
+            let ended = self.waiters.over_outage(contending.useful, env.now);
+            for waiter in ended {
+                let error = self.outage(&waiter, env.now);
+                env.fail(waiter.handle, error);
+            }
+        }
+        self.abandon_if_unwanted(env);
+    }
+
+    /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
+    pub(super) fn refuse_overdue_after_busy(&mut self, env: &mut Env<'_, W>) {
+        let Stage::Contending(contending) = &self.stage else { return };
+        let answered_at = contending.answered_at;
+        while let Some(waiter) = self.waiters.overdue(env.now) {
+            if answered_at < waiter.asked {
+                // Other waiters may be overdue as well; the next tick refuses them.
+                return;
+            }
+            let id = waiter.id;
+            if let Some(waiter) = self.waiters.leave(id) {
+                self.refuse(waiter, env);
+            }
+        }
+        self.abandon_if_unwanted(env);
+    }
+
+    /// Refuses waiters whose time limit passed before any answer came, if they arrived before
+    /// `sent`.
+    pub(super) fn refuse_late(&mut self, sent: Moment, env: &mut Env<'_, W>) {
+        for waiter in self.waiters.take_late(sent) {
+            self.refuse(waiter, env);
+        }
+    }
+
+    /// Refuses waiters that want a single attempt, if they arrived before `sent`.
+    pub(super) fn refuse_no_wait(&mut self, sent: Moment, env: &mut Env<'_, W>) {
+        while let Some(waiter) = self.waiters.pop_no_wait(sent) {
+            self.refuse(waiter, env);
+        }
+    }
+
+    /// Tells a waiter that has left why it does not get the lock.
+    fn refuse(&self, waiter: Waiter<W>, env: &mut Env<'_, W>) {
+        let error = self.refusal(&waiter, env.now);
+        env.fail(waiter.handle, error);
+    }
+
+    /// Why a waiter does not get the lock, according to the last answer.
+    fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+        match &self.stage {
+            Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
+            Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
+            Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
+        }
+    }
+
     /// The answer took longer than the lease that it grants, which is as good as no answer.
     pub(super) fn spent(&mut self, open: &Open, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &self.stage else { return };
@@ -67,8 +148,7 @@ impl<W> Machine<W> {
             }
             FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
                 for waiter in self.waiters.drain() {
-                    let error = self.refusal(&waiter, env.now);
-                    env.fail(waiter.handle, error);
+                    self.refuse(waiter, env);
                 }
                 self.abandon_if_unwanted(env);
             }
@@ -120,65 +200,6 @@ impl Contending {
             }
             LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
         }
-    }
-}
-
-/// A hold that has ended although its guard or its body may still live. A body that was stopped beyond its
-/// lease may act before it finds that out, so nothing is released until the guard is dropped, or until
-/// the server has forgotten the token.
-#[derive(Debug)]
-pub(super) struct LapsedHold {
-    hold: Arc<Hold>,
-    reap: Box<Reap>,
-    until: Moment,
-}
-
-impl<W> Machine<W> {
-    /// Leaves the token of a hold that has ended on the server.
-    pub(super) fn leave_lapsed(&mut self, hold: &Arc<Hold>, reap: Box<Reap>, env: &Env<'_, W>) {
-        let until = env.now.after(reap.attempt().longest());
-        self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
-    }
-
-    /// The guard of a hold ends: no code acts any more in the belief that it has the lock, so what has lapsed
-    /// is released. Returns whether it is the present hold.
-    pub(super) fn guard_ends(&mut self, hold: &Arc<Hold>, env: &mut Env<'_, W>) -> bool {
-        self.notice_loss(env);
-        self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), env);
-        matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold))
-    }
-
-    /// The server has forgotten what a guard that is never dropped left there.
-    pub(super) fn forget_lapsed(&mut self, env: &mut Env<'_, W>) {
-        let now = env.now;
-        self.part_with_lapsed(|lapsed| lapsed.until <= now, env);
-    }
-
-    pub(super) fn part_with_lapsed(
-        &mut self,
-        is_over: impl Fn(&LapsedHold) -> bool,
-        env: &mut Env<'_, W>,
-    ) {
-        for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
-            // It goes before what the same step asks, which it would keep from the lock.
-            let first = if planted!(LapsedBehind) { env.effects.out.len() } else { 0 };
-            env.effects.out.insert(first, Outgoing::Part(lapsed.reap.waited_for(true)));
-        }
-    }
-
-    /// Whether the guard of a hold that has ended may still live.
-    pub(crate) fn has_lapsed(&self) -> bool {
-        !self.lapsed.is_empty()
-    }
-
-    pub(super) fn lapsed_due(&self) -> Moment {
-        self.lapsed.iter().map(|lapsed| lapsed.until).min().unwrap_or(Moment::NEVER)
-    }
-
-    /// The tokens of holds that have ended and are not released yet.
-    #[cfg(test)]
-    pub(crate) fn lapsed_tokens(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.lapsed.iter().map(|lapsed| lapsed.reap.attempt().wire())
     }
 }
 
@@ -260,8 +281,28 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env);
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held(_))
+    /// A bug has made a step panic. What the machine knows may be wrong, so its hold ends as lost, those who
+    /// wait are refused, and every token that the step had in hand is released.
+    pub(crate) fn fail(&mut self, fault: &Fault, env: &mut Env<'_, W>) {
+        let error = LockError::backend(None, fault);
+        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
+        if contained(|| self.close(&error, &reason, env)).is_err() {
+            let mut broken = std::mem::replace(self, Self::new());
+            for waiter in broken.waiters.drain() {
+                env.fail(waiter.handle, error.clone());
+            }
+            env.effects.moved.extend(Moved::of(&broken.stage));
+            env.effects.later.push(Later::Broken(Box::new(broken)));
+        }
+        for moved in std::mem::take(&mut env.effects.moved) {
+            env.salvage(moved, &reason);
+        }
+        for outgoing in &mut env.effects.out {
+            if let Outgoing::Part(reap) = outgoing {
+                // The step may have panicked over a question without an answer.
+                reap.doubt_all(env.now);
+            }
+        }
     }
 }
 

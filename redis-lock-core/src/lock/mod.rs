@@ -63,10 +63,10 @@ use crate::lock::hold::Hold;
 use crate::store::{Acquire, Command, Verb};
 use crate::{LockError, Token, Wait};
 use contend::Contending;
-use failing::LapsedHold;
+use effects::Moved;
 use held::Held;
 use question::{About, Askers, Open};
-use release::KeptLease;
+use release::{KeptLease, LapsedHold};
 use waiters::busy;
 
 /// The environment of a machine at the time of an event: what it finds, and where it says what is to be done.
@@ -214,6 +214,45 @@ impl<W> Machine<W> {
             Stage::Kept(kept) => Some((Arc::clone(kept.token().wire()), kept.since)),
             _ => None,
         }
+    }
+
+    /// The present hold of this process.
+    pub(crate) fn hold(&self) -> Option<&Arc<Hold>> {
+        match &self.stage {
+            Stage::Held(held) => Some(held.hold()),
+            _ => None,
+        }
+    }
+
+    /// Whether `is_it` says so of the demand of the present hold, or of one of those that wait for it.
+    /// It is told whether that one has the lock.
+    pub(crate) fn any_demand(
+        &self,
+        now: Moment,
+        is_it: &mut dyn FnMut(&Demand, bool) -> bool,
+    ) -> bool {
+        let hold = self.hold().filter(|hold| hold.quiet_loss(now).is_none());
+        hold.is_some_and(|hold| is_it(&hold.demand, true))
+            || self.waiters.iter().any(|waiter| is_it(&waiter.demand, false))
+    }
+
+    /// The token of the lease that this process has, in use or idle, as the server knows it.
+    pub(crate) fn leased(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Held(held) => Some(held.hold().token.wire()),
+            Stage::Kept(kept) => Some(kept.token().wire()),
+            Stage::Idle | Stage::Contending(_) => None,
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
+    }
+
+    /// Takes the stage out, which leaves the machine idle.
+    fn take_stage(&mut self, env: &mut Env<'_, W>) -> Stage {
+        env.effects.moved.extend(Moved::of(&self.stage));
+        std::mem::replace(&mut self.stage, Stage::Idle)
     }
 
     /// A caller wants the lock. Returns the hold where an idle lease is taken, which needs no
@@ -401,66 +440,6 @@ impl<W> Machine<W> {
         let askers = Askers::default();
         self.open = Some(Open { number, about, ttl, sent: env.now, late_at, askers });
         env.effects.out.push(Outgoing::Ask(Question { number, command }));
-    }
-
-    /// Refuses waiters whose time limit has passed.
-    fn refuse_overdue(&mut self, env: &mut Env<'_, W>) {
-        while let Some(waiter) = self.waiters.overdue(env.now) {
-            let (id, answer_by) = (waiter.id, waiter.answer_by());
-            let known = match &self.stage {
-                Stage::Contending(contending) => contending.is_answer_for(waiter),
-                _ => true,
-            };
-            if !known && answer_by > env.now {
-                // Whether the lock is busy or the server has failed is decided by the first answer
-                // since the waiter arrived.
-                self.waiters.put_off(id, answer_by);
-                if self.open.is_none() {
-                    self.ask_again(env);
-                }
-                continue;
-            }
-            if let Some(waiter) = self.waiters.leave(id) {
-                let error = self.refusal(&waiter, env.now);
-                env.fail(waiter.handle, error);
-            }
-        }
-        if let Stage::Contending(contending) = &self.stage
-            && contending.is_in_trouble(self.open.is_some())
-        {
-            let ended = self.waiters.over_outage(contending.useful, env.now);
-            for waiter in ended {
-                let error = self.outage(&waiter, env.now);
-                env.fail(waiter.handle, error);
-            }
-        }
-        self.abandon_if_unwanted(env);
-    }
-
-    /// Refuses waiters whose time limit passed before any answer came, if they arrived before
-    /// `sent`.
-    fn refuse_late(&mut self, sent: Moment, env: &mut Env<'_, W>) {
-        for waiter in self.waiters.take_late(sent) {
-            let error = self.refusal(&waiter, env.now);
-            env.fail(waiter.handle, error);
-        }
-    }
-
-    /// Refuses waiters that want a single attempt, if they arrived before `sent`.
-    fn refuse_no_wait(&mut self, sent: Moment, env: &mut Env<'_, W>) {
-        while let Some(waiter) = self.waiters.pop_no_wait(sent) {
-            let error = self.refusal(&waiter, env.now);
-            env.fail(waiter.handle, error);
-        }
-    }
-
-    /// Why a waiter does not get the lock, according to the last answer.
-    fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
-        match &self.stage {
-            Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
-            Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
-            Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
-        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Releasing the lock, passing it on within this process, or keeping its lease for a while, so that the next
-//! call needs no command.
+//! call needs no command; and tokens whose leases have lapsed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -149,6 +149,65 @@ pub(crate) fn ended(hold: &Hold, now: Moment) -> Result<(), LockError> {
     hold.quiet_loss(now).map_or(Ok(()), |reason| Err(hold.lost_error(reason)))
 }
 
+/// A hold that has ended although its guard or its body may still live. A body that was stopped beyond its
+/// lease may act before it finds that out, so nothing is released until the guard is dropped, or until
+/// the server has forgotten the token.
+#[derive(Debug)]
+pub(super) struct LapsedHold {
+    hold: Arc<Hold>,
+    reap: Box<Reap>,
+    until: Moment,
+}
+
+impl<W> Machine<W> {
+    /// Leaves the token of a hold that has ended on the server.
+    pub(super) fn leave_lapsed(&mut self, hold: &Arc<Hold>, reap: Box<Reap>, env: &Env<'_, W>) {
+        let until = env.now.after(reap.attempt().longest());
+        self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
+    }
+
+    /// The guard of a hold ends: no code acts any more in the belief that it has the lock, so what has lapsed
+    /// is released. Returns whether it is the present hold.
+    pub(super) fn guard_ends(&mut self, hold: &Arc<Hold>, env: &mut Env<'_, W>) -> bool {
+        self.notice_loss(env);
+        self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), env);
+        matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold))
+    }
+
+    /// The server has forgotten what a guard that is never dropped left there.
+    pub(super) fn forget_lapsed(&mut self, env: &mut Env<'_, W>) {
+        let now = env.now;
+        self.part_with_lapsed(|lapsed| lapsed.until <= now, env);
+    }
+
+    pub(super) fn part_with_lapsed(
+        &mut self,
+        is_over: impl Fn(&LapsedHold) -> bool,
+        env: &mut Env<'_, W>,
+    ) {
+        for lapsed in self.lapsed.extract_if(.., |lapsed| is_over(lapsed)) {
+            // It goes before what the same step asks, which it would keep from the lock.
+            let first = if planted!(LapsedBehind) { env.effects.out.len() } else { 0 };
+            env.effects.out.insert(first, Outgoing::Part(lapsed.reap.waited_for(true)));
+        }
+    }
+
+    /// Whether the guard of a hold that has ended may still live.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        !self.lapsed.is_empty()
+    }
+
+    pub(super) fn lapsed_due(&self) -> Moment {
+        self.lapsed.iter().map(|lapsed| lapsed.until).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// The tokens of holds that have ended and are not released yet.
+    #[cfg(test)]
+    pub(crate) fn lapsed_tokens(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.lapsed.iter().map(|lapsed| lapsed.reap.attempt().wire())
+    }
+}
+
 /// The stage in which no guard of this process has the lock, but its lease is kept.
 #[derive(Debug)]
 pub(super) struct KeptLease {
@@ -190,9 +249,7 @@ impl<W> Machine<W> {
         let demand = &held.hold.demand;
         demand.terms.linger.is_some_and(|linger| !linger.is_zero())
             && demand.kind.is_pooled()
-            && demand.terms.ttl.is_some()
-            && demand.terms.ttl == held.lease.ttl
-            && demand.terms.renew
+            && held.lease.suits(demand, demand)
             && env.hints
             && env.lingers
             && held.attempt.may_be_idle()

@@ -383,7 +383,7 @@ fn what_this_process_knows_of_its_lock_is_shown() {
     let label = Label::of(&"".into(), Some("worker"));
     bench.ask(3, demand("k").with(|terms| terms.label = label));
     bench.now += 5;
-    let view = bench.machine.view(bench.moment(), wall);
+    let view = LocalView::of(&bench.machine, bench.moment(), wall);
     assert_eq!(view.held, Some((hold.token.clone(), None)));
     let waiters: Vec<_> =
         view.waiters.iter().map(|one| (one.label.as_deref(), one.since)).collect();

@@ -50,6 +50,14 @@ pub(crate) struct Bench {
     spread: u8,
 }
 
+impl<W> Machine<W> {
+    /// Panics while the stage is out of the machine, as a bug may.
+    pub(crate) fn break_while_moved(&mut self, env: &mut Env<'_, W>) {
+        let _stage = self.take_stage(env);
+        panic!("a planted bug");
+    }
+}
+
 /// Gives up all that is left, so that only what the machine itself forgets is a failure.
 impl Drop for Bench {
     fn drop(&mut self) {
