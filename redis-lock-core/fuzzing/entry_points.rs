@@ -38,7 +38,7 @@ pub fn url(text: &str) {
     let _ = all.iter().map(|url| server_url::read(url)).find_map(Result::err);
     let _ = server_url::read_cluster(&all);
     let _ = server_url::read_quorum(&all);
-    let _ = server_url::read_sentinels(&all);
+    let _ = server_url::read_sentinels(&all, String::new());
 }
 
 /// Whatever stands at a lock's key, in a token that is adopted, in a label, and in a key.

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::locks::Settings;
-use crate::api::server::{NodeOptions, Server, Servers};
+use crate::api::server::{NodeOptions, Servers};
+use crate::api::server_url::{read, read_cluster, read_quorum, read_sentinels};
 use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
 use crate::domain::label::printable;
-use crate::domain::status::Scripting;
+use crate::domain::status::{Scripting, Topology};
 use crate::engine::Link;
-use crate::store::TlsSettings;
-use crate::store::memory::Memory;
 use crate::store::redis::Terms;
 use crate::{ConfigError, LockError, Locks, Wait};
 
@@ -34,7 +33,8 @@ const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `open` or `connect`"]
 pub struct Builder {
-    server: Server,
+    /// `None` as long as none are named.
+    servers: Option<Result<Servers, ConfigError>>,
     nodes: NodeOptions,
     replicas: u32,
     settings: Settings,
@@ -55,14 +55,14 @@ impl Builder {
     ///
     /// The same with `valkey` in place of `redis`.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
-        self.server = Server::Url(url.as_ref().to_owned());
+        self.servers = Some(read(url.as_ref()));
         self
     }
 
     /// A client of the [`redis`](crate::redis) crate, version 1, with its TLS settings and credentials.
     /// The engine makes its own connections with it.
     pub fn client(mut self, client: redis::Client) -> Self {
-        self.server = Server::Client(Box::new(client));
+        self.servers = Some(Ok(Servers::one(client)));
         self
     }
 
@@ -75,8 +75,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn cluster<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
-        self.server =
-            Server::Cluster(seeds.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self.servers = Some(read_cluster(&owned(seeds)));
         self
     }
 
@@ -96,8 +95,7 @@ impl Builder {
         urls: impl IntoIterator<Item = S>,
         name: impl Into<String>,
     ) -> Self {
-        let urls = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
-        self.server = Server::Sentinel(urls, name.into());
+        self.servers = Some(read_sentinels(&owned(urls), name.into()));
         self
     }
 
@@ -117,7 +115,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn quorum<S: AsRef<str>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
-        self.server = Server::Quorum(urls.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self.servers = Some(read_quorum(&owned(urls)));
         self
     }
 
@@ -184,7 +182,7 @@ impl Builder {
 
     /// No server; see [`Locks::in_memory`].
     pub fn in_memory(mut self) -> Self {
-        self.server = Server::Memory;
+        self.servers = Some(Ok(Servers::in_memory()));
         self
     }
 
@@ -269,19 +267,18 @@ impl Builder {
     pub fn open(self) -> Result<Locks, LockError> {
         self.check()?;
         let mut settings = self.settings;
-        let servers = Servers::of(self.server, &self.nodes)?;
-        match (&servers, self.rejoin) {
-            (Servers::Quorum(_), rejoin) => {
+        let servers = self.servers.ok_or(LockError::NotConfigured)??.checked(&self.nodes)?;
+        match (servers.topology, self.rejoin) {
+            (Topology::Quorum, rejoin) => {
                 settings.on_quorum(rejoin.unwrap_or(DEFAULT_REJOIN), self.replicas)?;
             }
             (_, Some(_)) => return Err(ConfigError::RejoinAlone.into()),
             (_, None) => {}
         }
-        if self.replicas > 0 && matches!(servers, Servers::Memory(_)) {
+        if self.replicas > 0 && servers.topology == Topology::Memory {
             return Err(ConfigError::MemoryHasNoReplicas.into());
         }
-        let tls = self.nodes.tls(&servers);
-        Ok(locks(settings, &servers, self.replicas, tls.as_ref()))
+        Ok(locks(settings, &servers, &self.nodes, self.replicas))
     }
 
     /// Checks everything and connects now.
@@ -302,7 +299,7 @@ impl Builder {
 
     /// The default settings without a server: nothing in them can be wrong.
     pub(crate) fn in_memory_locks(self) -> Locks {
-        locks(self.settings, &Servers::Memory(Memory::default()), 0, None)
+        locks(self.settings, &Servers::in_memory(), &self.nodes, 0)
     }
 
     fn check(&self) -> Result<(), LockError> {
@@ -325,19 +322,23 @@ impl Builder {
     }
 }
 
-fn locks(settings: Settings, servers: &Servers, replicas: u32, tls: Option<&TlsSettings>) -> Locks {
+fn owned<S: AsRef<str>>(urls: impl IntoIterator<Item = S>) -> Vec<String> {
+    urls.into_iter().map(|url| url.as_ref().to_owned()).collect()
+}
+
+fn locks(settings: Settings, servers: &Servers, nodes: &NodeOptions, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
     let (scripting, namespace, ttl) =
         (settings.scripting, settings.namespace.clone(), settings.ttl);
-    let terms = |manager: &str| {
+    let (tls, rejoin) = (nodes.tls(servers), settings.rejoin.unwrap_or_default());
+    let arbiter = |manager: &Arc<str>| {
         let mut terms = Terms::new(&namespace, manager, timeout);
         (terms.scripting, terms.replicas) = (scripting, replicas);
-        (terms.ttl, terms.tls) = (ttl, tls.cloned());
-        terms
+        (terms.ttl, terms.tls) = (ttl, tls.clone());
+        servers.arbiter(manager, nodes, terms, rejoin)
     };
-    let rejoin = settings.rejoin.unwrap_or_default();
-    let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms, rejoin));
-    let in_memory = matches!(servers, Servers::Memory(_));
+    let link = Link::new(timeout, &arbiter);
+    let in_memory = servers.topology == Topology::Memory;
     Locks::new(Settings { server: servers.describe(), in_memory, ..settings }, link)
 }
 

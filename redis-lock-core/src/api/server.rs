@@ -4,145 +4,106 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server_url::{self, Named, database};
+use super::server_url::{self, database};
+use crate::ConfigError;
+use crate::domain::status::Topology;
 use crate::engine::Arbiter;
 use crate::store::memory::Memory;
 use crate::store::quorum::{QuorumConnector, Roster};
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
 };
+#[cfg(feature = "rustls")]
+use crate::store::tls;
 use crate::store::{Connector, TlsSettings};
-use crate::{ConfigError, LockError};
-
-/// As the builder was given it.
-#[derive(Clone, Default)]
-pub(crate) enum Server {
-    #[default]
-    Unnamed,
-    Url(String),
-    Client(Box<redis::Client>),
-    Cluster(Vec<String>),
-    Sentinel(Vec<String>, String),
-    Quorum(Vec<String>),
-    Memory,
-}
 
 /// Options for servers, apart from their addresses.
 #[derive(Clone, Default)]
 pub(crate) struct NodeOptions {
     #[cfg(feature = "rustls")]
-    pub(crate) certificates: crate::store::tls::Certificates,
+    pub(crate) certificates: tls::Certificates,
     pub(crate) sentinel_auth: Option<(String, String)>,
     pub(crate) address_map: Option<AddressMap>,
 }
 
-/// Checked servers.
-pub(crate) enum Servers {
-    Memory(Memory),
-    One(Box<redis::Client>),
-    Cluster {
-        seeds: Vec<redis::Client>,
-        access: Box<NodeAccess>,
-    },
-    Sentinel {
-        name: String,
-        seeds: Vec<redis::Client>,
-        sentinels: Box<NodeAccess>,
-        servers: Box<NodeAccess>,
-    },
-    Quorum(Vec<redis::Client>),
+/// The servers that were named, and how they belong together.
+#[derive(Clone, Debug)]
+pub(crate) struct Servers {
+    pub(crate) topology: Topology,
+    /// One, all nodes of a quorum, or some of a cluster's nodes or of the sentinels. None in memory.
+    pub(crate) clients: Vec<redis::Client>,
+    /// What the sentinels call the primary, whose credentials and database their URLs have.
+    pub(crate) primary: String,
+    /// The sentinels with credentials of their own, or none.
+    sentinels: Vec<redis::Client>,
 }
 
 impl Servers {
+    pub(crate) fn of(topology: Topology, clients: Vec<redis::Client>) -> Self {
+        Self { topology, clients, primary: String::new(), sentinels: Vec::new() }
+    }
+
+    pub(crate) fn one(client: redis::Client) -> Self {
+        Self::of(Topology::Single, vec![client])
+    }
+
+    pub(crate) fn named_by(sentinels: Vec<redis::Client>, primary: String) -> Self {
+        Self { primary, ..Self::of(Topology::Sentinel, sentinels) }
+    }
+
+    pub(crate) fn in_memory() -> Self {
+        Self::of(Topology::Memory, Vec::new())
+    }
+
     /// Checks what the builder was given.
-    pub(crate) fn of(server: Server, options: &NodeOptions) -> Result<Self, LockError> {
-        let named = match server {
-            Server::Unnamed => return Err(LockError::NotConfigured),
-            Server::Memory => None,
-            Server::Url(url) => Some(server_url::read(&url)?),
-            Server::Client(client) => Some(Named::One(*client)),
-            Server::Cluster(urls) => Some(Named::Cluster(server_url::read_cluster(&urls)?)),
-            Server::Sentinel(urls, name) => {
-                Some(Named::Sentinel(server_url::read_sentinels(&urls)?, name))
-            }
-            Server::Quorum(urls) => Some(Named::Quorum(server_url::read_quorum(&urls)?)),
-        };
-        options.check(named.as_ref())?;
+    pub(crate) fn checked(mut self, options: &NodeOptions) -> Result<Self, ConfigError> {
+        options.check(&self)?;
         #[cfg(feature = "rustls")]
-        let named = options.secured(named)?;
-        match named {
-            None => Ok(Self::Memory(Memory::default())),
-            Some(Named::One(client)) => Ok(Self::One(Box::new(client))),
-            Some(Named::Cluster(seeds)) => {
-                if let Some(db) = seeds.iter().map(database).find(|db| *db != 0) {
-                    return Err(ConfigError::ClusterDatabase { db }.into());
+        options.secure(&mut self)?;
+        match self.topology {
+            Topology::Memory | Topology::Single => {}
+            Topology::Cluster => {
+                if let Some(db) = self.clients.iter().map(database).find(|db| *db != 0) {
+                    return Err(ConfigError::ClusterDatabase { db });
                 }
-                let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-                let access = Box::new(NodeAccess::like(first, options.address_map.clone()));
-                Ok(Self::Cluster { seeds, access })
             }
-            Some(Named::Sentinel(seeds, name)) => Self::sentinel(&seeds, name, options),
-            Some(Named::Quorum(nodes)) if nodes.len() < 3 || nodes.len() % 2 == 0 => {
-                Err(ConfigError::QuorumSize { given: nodes.len() }.into())
+            Topology::Sentinel if self.primary.is_empty() => {
+                return Err(ConfigError::NoPrimaryName);
             }
-            Some(Named::Quorum(nodes)) => {
-                let name = |node: &redis::Client| node.get_connection_info().addr().to_string();
+            Topology::Sentinel => {
+                let own: Result<_, _> =
+                    self.clients.iter().map(|seed| options.as_sentinel(seed)).collect();
+                let problem = |error| ConfigError::BadUrl { problem: server_url::problem(&error) };
+                self.sentinels = own.map_err(problem)?;
+            }
+            Topology::Quorum if self.clients.len() < 3 || self.clients.len() % 2 == 0 => {
+                return Err(ConfigError::QuorumSize { given: self.clients.len() });
+            }
+            Topology::Quorum => {
                 let mut names = BTreeSet::new();
-                match nodes.iter().map(name).find(|name| !names.insert(name.clone())) {
-                    Some(address) => Err(ConfigError::QuorumNodeTwice { address }.into()),
-                    None => Ok(Self::Quorum(nodes)),
+                let twice = self.clients.iter().map(address).find(|it| !names.insert(it.clone()));
+                if let Some(address) = twice {
+                    return Err(ConfigError::QuorumNodeTwice { address });
                 }
             }
         }
-    }
-
-    /// The credentials and the database of the URLs are those of the servers; the sentinels have
-    /// their own, or none.
-    fn sentinel(
-        seeds: &[redis::Client],
-        name: String,
-        options: &NodeOptions,
-    ) -> Result<Self, LockError> {
-        if name.is_empty() {
-            return Err(ConfigError::NoPrimaryName.into());
-        }
-        let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-        let servers = Box::new(NodeAccess::like(first, options.address_map.clone()));
-        let own: Result<Vec<_>, _> = seeds.iter().map(|seed| options.as_sentinel(seed)).collect();
-        let seeds =
-            own.map_err(|error| ConfigError::BadUrl { problem: server_url::problem(&error) })?;
-        let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-        let sentinels = Box::new(NodeAccess::like(first, options.address_map.clone()));
-        Ok(Self::Sentinel { name, seeds, sentinels, servers })
-    }
-
-    /// One of the addresses that were named, with what else was said of it.
-    #[cfg(feature = "rustls")]
-    fn named(&self) -> Option<&redis::Client> {
-        match self {
-            Self::Memory(_) => None,
-            Self::One(client) => Some(client),
-            Self::Cluster { seeds, .. } | Self::Sentinel { seeds, .. } => seeds.first(),
-            Self::Quorum(nodes) => nodes.iter().find(|node| crate::store::tls::is_used_by(node)),
-        }
+        Ok(self)
     }
 
     /// Where they are, without the credentials.
     pub(crate) fn describe(&self) -> String {
-        let addresses = |clients: &[redis::Client]| {
-            let each = clients.iter().map(|client| client.get_connection_info().addr().to_string());
-            each.collect::<Vec<_>>().join(",")
-        };
-        match self {
-            Self::Memory(_) => "memory of this process".into(),
-            Self::One(client) => {
-                format!("{}/{}", client.get_connection_info().addr(), database(client))
+        let addresses = self.clients.iter().map(address).collect::<Vec<_>>().join(",");
+        match self.topology {
+            Topology::Memory => "memory of this process".into(),
+            Topology::Single => {
+                let database = self.clients.first().map_or(0, database);
+                format!("{addresses}/{database}")
             }
-            Self::Cluster { seeds, .. } => format!("cluster of {}", addresses(seeds)),
-            Self::Sentinel { name, seeds, .. } => {
-                format!("{name}, as named by the sentinels {}", addresses(seeds))
+            Topology::Cluster => format!("cluster of {addresses}"),
+            Topology::Sentinel => {
+                format!("{}, as named by the sentinels {addresses}", self.primary)
             }
-            Self::Quorum(nodes) => format!("quorum of {}", addresses(nodes)),
+            Topology::Quorum => format!("quorum of {addresses}"),
         }
     }
 
@@ -150,36 +111,42 @@ impl Servers {
     pub(crate) fn arbiter(
         &self,
         manager: &Arc<str>,
-        terms: &dyn Fn(&str) -> Terms,
+        options: &NodeOptions,
+        terms: Terms,
         rejoin: Duration,
     ) -> Arbiter {
-        match self {
-            Self::Memory(memory) => Arbiter::One(Arc::new(memory.connector(manager))),
-            Self::One(client) => {
-                Arbiter::One(Arc::new(RedisConnector::new((**client).clone(), &terms(manager))))
+        let Some(first) = self.clients.first() else {
+            return Arbiter::One(Arc::new(Memory::default().connector(manager)));
+        };
+        let access = |model: &redis::Client| NodeAccess::like(model, options.address_map.clone());
+        match self.topology {
+            Topology::Memory | Topology::Single => {
+                Arbiter::One(Arc::new(RedisConnector::new(first.clone(), &terms)))
             }
-            Self::Cluster { seeds, access } => {
+            Topology::Cluster => {
+                let seeds = self.clients.clone();
+                Arbiter::Several(Arc::new(ClusterDirectory::new(seeds, access(first), terms)))
+            }
+            Topology::Sentinel => {
+                let seeds = self.sentinels.clone();
+                let sentinels = access(seeds.first().unwrap_or(first));
+                let name = self.primary.clone();
                 let directory =
-                    ClusterDirectory::new(seeds.clone(), (**access).clone(), terms(manager));
+                    SentinelDirectory::new(name, seeds, sentinels, access(first), terms);
                 Arbiter::Several(Arc::new(directory))
             }
-            Self::Sentinel { name, seeds, sentinels, servers } => {
-                let (sentinels, servers) = ((**sentinels).clone(), (**servers).clone());
-                let terms = terms(manager);
-                let seeds = seeds.clone();
-                let directory =
-                    SentinelDirectory::new(name.clone(), seeds, sentinels, servers, terms);
-                Arbiter::Several(Arc::new(directory))
-            }
-            Self::Quorum(nodes) => Arbiter::One(Arc::new(quorum(nodes, &terms(manager), rejoin))),
+            Topology::Quorum => Arbiter::One(Arc::new(quorum(&self.clients, &terms, rejoin))),
         }
     }
 }
 
+fn address(client: &redis::Client) -> String {
+    client.get_connection_info().addr().to_string()
+}
+
 /// The nodes of a quorum, each with a connection of its own.
 fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumConnector {
-    let name = |node: &redis::Client| node.get_connection_info().addr().to_string().into();
-    let names = nodes.iter().map(name).collect();
+    let names = nodes.iter().map(|node| address(node).into()).collect();
     let roster = Roster::new(names, rejoin, terms.beside_locks("fleet"));
     let each = nodes.iter().zip(roster.seats_of()).map(|(node, seat)| {
         Arc::new(RedisConnector::of_quorum(node.clone(), seat, terms)) as Arc<dyn Connector>
@@ -189,53 +156,41 @@ fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumCon
 
 impl NodeOptions {
     /// Options for several nodes make no sense for one server.
-    fn check(&self, named: Option<&Named>) -> Result<(), ConfigError> {
-        let is_sentinel = matches!(named, Some(Named::Sentinel(..)));
-        let is_one = matches!(named, None | Some(Named::One(_) | Named::Quorum(_)));
-        if self.sentinel_auth.is_some() && !is_sentinel {
+    fn check(&self, servers: &Servers) -> Result<(), ConfigError> {
+        let has_map = matches!(servers.topology, Topology::Cluster | Topology::Sentinel);
+        if self.sentinel_auth.is_some() && servers.topology != Topology::Sentinel {
             return Err(ConfigError::SentinelAuthAlone);
         }
-        if self.address_map.is_some() && is_one {
+        if self.address_map.is_some() && !has_map {
             return Err(ConfigError::AddressMapAlone);
         }
         Ok(())
     }
 
-    /// The same servers, with the certificates that were given.
+    /// Gives the servers the certificates.
     #[cfg(feature = "rustls")]
-    fn secured(&self, named: Option<Named>) -> Result<Option<Named>, ConfigError> {
-        if named.is_some() {
-            crate::store::tls::provide();
+    fn secure(&self, servers: &mut Servers) -> Result<(), ConfigError> {
+        if !servers.clients.is_empty() {
+            tls::provide();
         }
         if self.certificates.is_empty() {
-            return Ok(named);
+            return Ok(());
         }
-        let add = |client: redis::Client| match crate::store::tls::is_used_by(&client) {
-            true => self
-                .certificates
-                .added_to(&client)
-                .map_err(|error| ConfigError::BadCertificate { problem: error.to_string() }),
-            false => Err(ConfigError::CertificatesAlone),
-        };
-        Ok(Some(match named {
-            None => return Err(ConfigError::CertificatesAlone),
-            Some(Named::One(client)) => Named::One(add(client)?),
-            Some(Named::Cluster(nodes)) => {
-                Named::Cluster(nodes.into_iter().map(add).collect::<Result<_, _>>()?)
-            }
-            Some(Named::Sentinel(sentinels, name)) => {
-                Named::Sentinel(sentinels.into_iter().map(add).collect::<Result<_, _>>()?, name)
-            }
-            Some(Named::Quorum(nodes)) => {
-                Named::Quorum(nodes.into_iter().map(add).collect::<Result<_, _>>()?)
-            }
-        }))
+        if servers.clients.is_empty() || !servers.clients.iter().all(tls::is_used_by) {
+            return Err(ConfigError::CertificatesAlone);
+        }
+        for client in &mut servers.clients {
+            let secured = self.certificates.added_to(client);
+            *client = secured
+                .map_err(|error| ConfigError::BadCertificate { problem: error.to_string() })?;
+        }
+        Ok(())
     }
 
     /// How to speak TLS with the servers, where that is for us to do.
     #[cfg(feature = "rustls")]
     pub(crate) fn tls(&self, servers: &Servers) -> Option<TlsSettings> {
-        self.certificates.settings(servers.named()?)
+        self.certificates.settings(servers.clients.iter().find(|node| tls::is_used_by(node))?)
     }
 
     #[cfg(not(feature = "rustls"))]

@@ -2,7 +2,9 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
+use super::server::Servers;
 use crate::ConfigError;
+use crate::domain::status::Topology;
 use crate::store::redis::said_by_driver;
 
 /// The most characters of the driver's words about a URL.
@@ -14,33 +16,20 @@ const SENTINEL_PORT: u16 = 26379;
 /// Whether TLS was built in.
 const HAS_TLS: bool = cfg!(feature = "rustls");
 
-/// What a URL leads to.
-#[derive(Debug)]
-pub(crate) enum Named {
-    One(redis::Client),
-    /// The nodes of a cluster.
-    Cluster(Vec<redis::Client>),
-    /// Sentinels, and what they call the primary.
-    Sentinel(Vec<redis::Client>, String),
-    /// Independent servers.
-    Quorum(Vec<redis::Client>),
-}
-
 /// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000`,
 /// `redis-quorum://a,b,c` and `redis-sentinel://s1:26379,s2/mymaster`.
-pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
+pub(crate) fn read(url: &str) -> Result<Servers, ConfigError> {
     let parts = Parts::of(url)?;
-    if let Some(scheme) = parts.scheme.strip_suffix("-cluster") {
-        return Ok(Named::Cluster(each(scheme, &parts, parts.path, None)?));
-    }
-    if let Some(scheme) = parts.scheme.strip_suffix("-quorum") {
-        return Ok(Named::Quorum(each(scheme, &parts, parts.path, None)?));
+    for (ending, topology) in [("-cluster", Topology::Cluster), ("-quorum", Topology::Quorum)] {
+        if let Some(scheme) = parts.scheme.strip_suffix(ending) {
+            return Ok(Servers::of(topology, each(scheme, &parts, parts.path, None)?));
+        }
     }
     let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
         let scheme = simple(parts.scheme, HAS_TLS)?;
         if scheme == "redis+unix" {
             check_parameters(parts.query, &["db", "user", "pass", "protocol"])?;
-            return client(&format!("{scheme}://{}", parts.rest)).map(Named::One);
+            return client(&format!("{scheme}://{}", parts.rest)).map(Servers::one);
         }
         let Parts { authority, path, .. } = parts;
         if parts.hosts.contains(',') {
@@ -48,48 +37,42 @@ pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
                 "it names several servers; begin it with redis-cluster, redis-sentinel or redis-quorum://",
             ));
         }
-        return one(&format!("{scheme}://{authority}/{path}"), &parts).map(Named::One);
+        return one(&format!("{scheme}://{authority}/{path}"), &parts).map(Servers::one);
     };
     let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     if name.is_empty() {
         return Err(ConfigError::NoPrimaryName);
     }
     let sentinels = each(scheme, &parts, db, Some(SENTINEL_PORT))?;
-    Ok(Named::Sentinel(sentinels, name.into()))
+    Ok(Servers::named_by(sentinels, name.into()))
 }
 
 /// Reads the URLs of several nodes of a cluster.
-pub(crate) fn read_cluster(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
-    let mut nodes = Vec::new();
-    for url in urls {
-        match read(url)? {
-            Named::One(client) => nodes.push(client),
-            Named::Cluster(clients) => nodes.extend(clients),
-            Named::Sentinel(..) | Named::Quorum(_) => return Err(no_seed(url)),
-        }
-    }
-    check_seeds(&nodes)?;
-    if let Some(db) = nodes.iter().map(database).find(|db| *db != 0) {
-        return Err(ConfigError::ClusterDatabase { db });
-    }
-    Ok(nodes)
+pub(crate) fn read_cluster(urls: &[String]) -> Result<Servers, ConfigError> {
+    let cluster = read_nodes(urls, Topology::Cluster)?;
+    check_seeds(&cluster.clients)?;
+    Ok(cluster)
 }
 
 /// Reads the URLs of the nodes of a quorum, which may differ in all.
-pub(crate) fn read_quorum(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
-    let mut nodes = Vec::new();
-    for url in urls {
-        match read(url)? {
-            Named::One(client) => nodes.push(client),
-            Named::Quorum(clients) => nodes.extend(clients),
-            Named::Cluster(_) | Named::Sentinel(..) => return Err(no_seed(url)),
-        }
-    }
-    Ok(nodes)
+pub(crate) fn read_quorum(urls: &[String]) -> Result<Servers, ConfigError> {
+    read_nodes(urls, Topology::Quorum)
 }
 
-/// Reads the URLs of several sentinels.
-pub(crate) fn read_sentinels(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
+fn read_nodes(urls: &[String], topology: Topology) -> Result<Servers, ConfigError> {
+    let mut nodes = Vec::new();
+    for url in urls {
+        let named = read(url)?;
+        if ![Topology::Single, topology].contains(&named.topology) {
+            return Err(no_seed(url));
+        }
+        nodes.extend(named.clients);
+    }
+    Ok(Servers::of(topology, nodes))
+}
+
+/// Reads the URLs of several sentinels, and what they call the primary.
+pub(crate) fn read_sentinels(urls: &[String], primary: String) -> Result<Servers, ConfigError> {
     let mut sentinels = Vec::new();
     for url in urls {
         let parts = Parts::of(url)?;
@@ -100,7 +83,7 @@ pub(crate) fn read_sentinels(urls: &[String]) -> Result<Vec<redis::Client>, Conf
         sentinels.extend(each(scheme, &parts, parts.path, Some(SENTINEL_PORT))?);
     }
     check_seeds(&sentinels)?;
-    Ok(sentinels)
+    Ok(Servers::named_by(sentinels, primary))
 }
 
 /// What a URL consists of.
@@ -283,24 +266,17 @@ mod tests {
 
     #[test]
     fn several_nodes_fit_into_one_url() {
-        let Named::Cluster(nodes) = read("redis-cluster://u:p@a:7000,[::1]:7001,c").unwrap() else {
-            panic!("no cluster")
-        };
-        assert_eq!(shown(&nodes), ["u@a:7000/0", "u@::1:7001/0", "u@c:6379/0"]);
+        let cluster = read("redis-cluster://u:p@a:7000,[::1]:7001,c").unwrap();
+        assert_eq!(cluster.topology, Topology::Cluster);
+        assert_eq!(shown(&cluster.clients), ["u@a:7000/0", "u@::1:7001/0", "u@c:6379/0"]);
         let url = "valkey-sentinel://u:p@s1:1,s2,[::1]/mymaster/2";
-        let Named::Sentinel(sentinels, name) = read(url).unwrap() else { panic!("no sentinels") };
-        assert_eq!(name, "mymaster");
-        assert_eq!(shown(&sentinels), ["u@s1:1/2", "u@s2:26379/2", "u@::1:26379/2"]);
+        let sentinels = read(url).unwrap();
+        assert_eq!((sentinels.topology, &*sentinels.primary), (Topology::Sentinel, "mymaster"));
+        assert_eq!(shown(&sentinels.clients), ["u@s1:1/2", "u@s2:26379/2", "u@::1:26379/2"]);
     }
 
     #[test]
     fn every_parameter_of_a_url_is_honoured_or_refused() {
-        let all = |url: &str| match read(url).unwrap() {
-            Named::One(client) => vec![client],
-            Named::Cluster(clients) | Named::Sentinel(clients, _) | Named::Quorum(clients) => {
-                clients
-            }
-        };
         for url in [
             "redis://a?db=1",
             "valkey://a/?db=1",
@@ -311,13 +287,13 @@ mod tests {
             "redis-sentinel://a,b/main?db=1",
             "redis-sentinel://a,b/main/1",
         ] {
-            for client in all(url) {
+            for client in read(url).unwrap().clients {
                 assert_eq!(database(&client), 1, "{url}");
             }
         }
         let resp3 = read("redis://a?protocol=resp3").unwrap();
-        let Named::One(resp3) = resp3 else { panic!("one server") };
-        let protocol = resp3.get_connection_info().redis_settings().protocol();
+        assert_eq!(resp3.topology, Topology::Single);
+        let protocol = resp3.clients[0].get_connection_info().redis_settings().protocol();
         assert_eq!(protocol, redis::ProtocolVersion::RESP3);
         for url in [
             "redis://a?database=1",
@@ -350,7 +326,6 @@ mod tests {
             read_cluster(&urls).unwrap_err()
         };
         assert_eq!(cluster(&[]), ConfigError::NoSeeds);
-        assert_eq!(cluster(&["redis://a/3"]), ConfigError::ClusterDatabase { db: 3 });
         assert_eq!(cluster(&["redis://a", "redis://u:p@b"]), ConfigError::SeedsDiffer);
         for urls in
             [&["redis+unix:///tmp/s"] as &[&str], &["redis-sentinel://a/m"], &["redis-cluster://"]]
