@@ -8,17 +8,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::Title;
 use crate::{LockError, LossReason};
 
-/// Emits an event when the feature is on. The values in brackets count as used when it is off.
-macro_rules! say {
-    ($level:ident, [$($value:ident),*], $($what:tt)+) => {{
-        #[cfg(feature = "tracing")]
-        tracing::$level!(target: "redis_locks", $($what)+);
-        #[cfg(not(feature = "tracing"))]
-        let _ = ($(&$value,)*);
-    }};
-}
-
-/// The same of a lock, with what it is called.
+/// Emits an event of a lock, with what it is called.
 macro_rules! say_of {
     ($level:ident, $demand:expr, [$($value:ident),*], $($what:tt)+) => {{
         let (key, lock, kind) = ($demand.key(), $demand.title.shown(), $demand.kind.name());

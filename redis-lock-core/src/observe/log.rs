@@ -24,11 +24,11 @@ use crate::sync::NonPoisonMutex;
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.
 macro_rules! say_aside {
-    ($level:ident, $constant:ident, [$($text:ident),*] [$($value:ident),*], $($what:tt)+) => {{
+    ($level:ident, [$($text:ident),*] [$($value:ident),*], $($what:tt)+) => {{
         #[cfg(feature = "tracing")]
-        if is_heard(tracing::Level::$constant) {
+        if is_heard(tracing::Level::$level) {
             $(let $text = $text.to_owned();)*
-            aside(move || tracing::$level!(target: "redis_locks", $($what)+));
+            aside(move || tracing::event!(target: "redis_locks", tracing::Level::$level, $($what)+));
         }
         #[cfg(not(feature = "tracing"))]
         let _ = ($(&$text,)* $(&$value,)*);
@@ -73,21 +73,21 @@ fn aside(say: impl FnOnce() + Send + 'static) {
 /// for debugging.
 pub(crate) fn connected(version: &str, warnings: &[String], is_first: bool) {
     if !is_first {
-        say_aside!(debug, DEBUG, [version] [], version, "connected to the lock server again");
+        say_aside!(DEBUG, [version] [], version, "connected to the lock server again");
         return;
     }
-    say_aside!(info, INFO, [version] [], version, "connected to the lock server");
+    say_aside!(INFO, [version] [], version, "connected to the lock server");
     for warning in warnings {
-        say_aside!(warn, WARN, [version, warning] [], version, "{warning}");
+        say_aside!(WARN, [version, warning] [], version, "{warning}");
     }
 }
 
 pub(crate) fn scripting_changed(allowed: bool) {
     #[cfg(feature = "tracing")]
     if allowed {
-        say_aside!(info, INFO, [] [], "the lock server allows scripts again, so all kinds of lock work");
+        say_aside!(INFO, [] [], "the lock server allows scripts again, so all kinds of lock work");
     } else {
-        say_aside!(warn, WARN, [] [], "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
+        say_aside!(WARN, [] [], "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
     }
     #[cfg(not(feature = "tracing"))]
     let _ = allowed;
@@ -118,20 +118,22 @@ pub(crate) fn long_wait(busy: &LockError, holding: Option<&str>) {
     let LockError::Busy { key, waited, holder } = busy else { return };
     let (waited, held_by) = (in_words(*waited), held_by(holder.as_deref()));
     let holding = holding.map(|keys| format!(", while holding {keys}")).unwrap_or_default();
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", key, "a call has waited for {waited} for `{key}`{held_by}{holding}");
-    #[cfg(not(feature = "tracing"))]
-    let _ = (key, waited, held_by, holding);
+    say!(
+        warn,
+        [key, waited, held_by, holding],
+        key,
+        "a call has waited for {waited} for `{key}`{held_by}{holding}"
+    );
 }
 
 /// A node of a quorum can't be reached, for this reason, or can be again.
 pub(crate) fn node(node: &str, why: Option<&str>) {
     match why {
         Some(why) => {
-            say_aside!(warn, WARN, [node, why] [], node, "a node of the quorum can't be reached, and does not vote: {why}");
+            say_aside!(WARN, [node, why] [], node, "a node of the quorum can't be reached, and does not vote: {why}");
         }
         None => {
-            say_aside!(info, INFO, [node] [], node, "a node of the quorum can be reached again");
+            say_aside!(INFO, [node] [], node, "a node of the quorum can be reached again");
         }
     }
 }
@@ -139,7 +141,6 @@ pub(crate) fn node(node: &str, why: Option<&str>) {
 /// A node of a quorum lets leases end before their time.
 pub(crate) fn fast_node(node: &str) {
     say_aside!(
-        warn,
         WARN,
         [node] [],
         node,
@@ -150,7 +151,6 @@ pub(crate) fn fast_node(node: &str) {
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     say_aside!(
-        warn,
         WARN,
         [] [],
         "the nodes at the known addresses are another cluster by now; locks of the former are lost"
@@ -158,15 +158,11 @@ pub(crate) fn another_cluster() {
 }
 
 pub(crate) fn bug(what: &'static str) {
-    #[cfg(feature = "tracing")]
-    say_aside!(error, ERROR, [] [], "{what}");
-    #[cfg(not(feature = "tracing"))]
-    let _ = what;
+    say_aside!(ERROR, [what] [], "{what}");
 }
 
 pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
     say_aside!(
-        warn,
         WARN,
         [key, value][grace],
         key,
@@ -188,7 +184,6 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
         return;
     }
     say_aside!(
-        warn,
         WARN,
         [key] [limit, other],
         key,
@@ -199,41 +194,40 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
 }
 
 pub(crate) fn not_listening(why: &str) {
-    say_aside!(warn, WARN, [why] [], "waiters look for their locks at intervals, since no messages reach them: {why}");
+    say_aside!(WARN, [why] [], "waiters look for their locks at intervals, since no messages reach them: {why}");
 }
 
 /// To be called on the thread of the one who acquires.
 pub(crate) fn never_busy(function: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "redis_locks",
+    say!(
+        warn,
+        [function],
         "the `on_busy` of `{function}` is never used, because its calls wait for the lock without a \
          limit; add `wait = \"none\"` or a limit such as `wait = \"5s\"`"
     );
-    #[cfg(not(feature = "tracing"))]
-    let _ = function;
 }
 
 /// To be called on the thread of the one who holds the lock.
 pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
     let (key, lock) = (demand.key(), demand.title.shown());
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", key, lock, "what was done once may be done again, because that it was done is not confirmed: {error}");
-    #[cfg(not(feature = "tracing"))]
-    let _ = (key, lock, error);
+    say!(
+        warn,
+        [key, lock, error],
+        key,
+        lock,
+        "what was done once may be done again, because that it was done is not confirmed: {error}"
+    );
 }
 
 /// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(key: &str, title: &Title, label: Option<&str>) {
-    let who = label.unwrap_or("a blocking acquisition");
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "redis_locks",
+    let (who, lock) = (label.unwrap_or("a blocking acquisition"), title.shown());
+    say!(
+        warn,
+        [key, who, lock],
         key,
-        lock = title.shown(),
+        lock,
         "{who} waits for a lock and blocks the only thread of its runtime, so no other task goes \
          on; make it async, or call it by `spawn_blocking`"
     );
-    #[cfg(not(feature = "tracing"))]
-    let _ = (key, title, who);
 }

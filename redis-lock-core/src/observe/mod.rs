@@ -5,6 +5,16 @@
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
 //! held, because subscribers and recorders are the user's code.
 
+/// Emits an event when the feature is on. The values in brackets count as used when it is off.
+macro_rules! say {
+    ($level:ident, [$($value:ident),*], $($what:tt)+) => {{
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "redis_locks", $($what)+);
+        #[cfg(not(feature = "tracing"))]
+        let _ = ($(&$value,)*);
+    }};
+}
+
 mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
