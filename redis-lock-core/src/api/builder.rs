@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::locks::Settings;
-use crate::api::server::{NodeOptions, Servers};
-use crate::api::server_url::{read, read_cluster, read_quorum, read_sentinels};
+use crate::api::server::NodeOptions;
+use crate::api::server_url::{Servers, read, read_cluster, read_quorum, read_sentinels};
 use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
 use crate::domain::label::printable;
 use crate::domain::status::{Scripting, Topology};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server_url::{self, database};
+use super::server_url::{Servers, database, problem};
 use crate::ConfigError;
 use crate::domain::status::Topology;
 use crate::engine::Arbiter;
@@ -26,35 +26,7 @@ pub(crate) struct NodeOptions {
     pub(crate) address_map: Option<AddressMap>,
 }
 
-/// The servers that were named, and how they belong together.
-#[derive(Clone, Debug)]
-pub(crate) struct Servers {
-    pub(crate) topology: Topology,
-    /// One, all nodes of a quorum, or some of a cluster's nodes or of the sentinels. None in memory.
-    pub(crate) clients: Vec<redis::Client>,
-    /// What the sentinels call the primary, whose credentials and database their URLs have.
-    pub(crate) primary: String,
-    /// The sentinels with credentials of their own, or none.
-    sentinels: Vec<redis::Client>,
-}
-
 impl Servers {
-    pub(crate) fn of(topology: Topology, clients: Vec<redis::Client>) -> Self {
-        Self { topology, clients, primary: String::new(), sentinels: Vec::new() }
-    }
-
-    pub(crate) fn one(client: redis::Client) -> Self {
-        Self::of(Topology::Single, vec![client])
-    }
-
-    pub(crate) fn named_by(sentinels: Vec<redis::Client>, primary: String) -> Self {
-        Self { primary, ..Self::of(Topology::Sentinel, sentinels) }
-    }
-
-    pub(crate) fn in_memory() -> Self {
-        Self::of(Topology::Memory, Vec::new())
-    }
-
     /// Checks what the builder was given.
     pub(crate) fn checked(mut self, options: &NodeOptions) -> Result<Self, ConfigError> {
         options.check(&self)?;
@@ -73,8 +45,8 @@ impl Servers {
             Topology::Sentinel => {
                 let own: Result<_, _> =
                     self.clients.iter().map(|seed| options.as_sentinel(seed)).collect();
-                let problem = |error| ConfigError::BadUrl { problem: server_url::problem(&error) };
-                self.sentinels = own.map_err(problem)?;
+                let bad = |error| ConfigError::BadUrl { problem: problem(&error) };
+                self.sentinels = own.map_err(bad)?;
             }
             Topology::Quorum if self.clients.len() < 3 || self.clients.len() % 2 == 0 => {
                 return Err(ConfigError::QuorumSize { given: self.clients.len() });

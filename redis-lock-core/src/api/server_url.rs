@@ -2,7 +2,6 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use super::server::Servers;
 use crate::ConfigError;
 use crate::domain::status::Topology;
 use crate::store::redis::said_by_driver;
@@ -15,6 +14,36 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// Whether TLS was built in.
 const HAS_TLS: bool = cfg!(feature = "rustls");
+
+/// The servers that were named, and how they belong together.
+#[derive(Clone, Debug)]
+pub(crate) struct Servers {
+    pub(crate) topology: Topology,
+    /// One, all nodes of a quorum, or some of a cluster's nodes or of the sentinels. None in memory.
+    pub(crate) clients: Vec<redis::Client>,
+    /// What the sentinels call the primary, whose credentials and database their URLs have.
+    pub(crate) primary: String,
+    /// The sentinels with credentials of their own, or none.
+    pub(super) sentinels: Vec<redis::Client>,
+}
+
+impl Servers {
+    pub(crate) fn of(topology: Topology, clients: Vec<redis::Client>) -> Self {
+        Self { topology, clients, primary: String::new(), sentinels: Vec::new() }
+    }
+
+    pub(crate) fn one(client: redis::Client) -> Self {
+        Self::of(Topology::Single, vec![client])
+    }
+
+    pub(crate) fn named_by(sentinels: Vec<redis::Client>, primary: String) -> Self {
+        Self { primary, ..Self::of(Topology::Sentinel, sentinels) }
+    }
+
+    pub(crate) fn in_memory() -> Self {
+        Self::of(Topology::Memory, Vec::new())
+    }
+}
 
 /// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000`,
 /// `redis-quorum://a,b,c` and `redis-sentinel://s1:26379,s2/mymaster`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::attempt::Lease;
+use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
@@ -54,16 +55,6 @@ pub(super) struct Contending {
     was_notified: bool,
     /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
     pub(super) let_in: Vec<u64>,
-}
-
-/// What the last answer said.
-#[derive(Clone, Debug)]
-pub(super) enum LastAnswer {
-    Nothing,
-    Busy(Blocker),
-    /// The same, but the release with this number was on its way, so it counts for none who came later.
-    Behind(u64, Blocker),
-    Failed(Fault),
 }
 
 impl Contending {

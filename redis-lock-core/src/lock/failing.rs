@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contend::{Contending, LastAnswer};
+use super::contend::Contending;
 use super::effects::Moved;
+use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};

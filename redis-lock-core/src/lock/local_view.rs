@@ -6,12 +6,13 @@
 
 use std::time::SystemTime;
 
-use super::contend::LastAnswer;
 use super::{Machine, Stage};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
 use crate::domain::label::shown;
 use crate::domain::status::Waiting;
+use crate::store::Blocker;
 use crate::{Token, Wait};
 
 /// What one machine knows of its lock.
@@ -90,6 +91,16 @@ impl LineView {
             Self::Full { is_refused } => is_refused || demand.terms.max_waiters.is_none(),
         }
     }
+}
+
+/// What the last answer said.
+#[derive(Clone, Debug)]
+pub(super) enum LastAnswer {
+    Nothing,
+    Busy(Blocker),
+    /// The same, but the release with this number was on its way, so it counts for none who came later.
+    Behind(u64, Blocker),
+    Failed(Fault),
 }
 
 /// What a machine has heard of the server.
