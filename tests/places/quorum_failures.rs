@@ -248,6 +248,36 @@ fn l20_a_fencing_number_is_known_to_a_majority_before_its_holder_begins() {
     }
 }
 
+/// A node that votes late has a number of its own, which stands on no majority.
+#[test]
+fn l20_an_adopter_has_a_number_between_those_of_the_giver_and_the_next_holder() {
+    for offset in [-100.0, 100.0] {
+        let Some(clock) = ClockShim::new() else { testbed::skip!("there is no C compiler") };
+        clock.set(offset);
+        let odd = Server::builder().clock(&clock).start();
+        let nodes = Nodes::of(vec![Server::start(), Server::start(), odd]);
+        let locks = nodes.locks().open().unwrap();
+        take(locks.mutex("first")).blocking_release().unwrap();
+        eventually(PATIENCE, "all can be asked", || {
+            locks.blocking_server_info().unwrap().nodes.iter().all(|node| node.votes)
+        });
+        nodes.proxies[2].delay_up(ms(200));
+        let given = take(locks.mutex("k").fenced());
+        eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+        nodes.proxies[2].pass();
+        let (first, token) = (given.fence().unwrap(), given.detach());
+        let heirs = nodes.locks().open().unwrap();
+        let adopted = heirs.mutex("k").blocking_adopt(token).unwrap();
+        let second = adopted.fence().unwrap();
+        assert!(first <= second, "{offset}: {first}, then {second}");
+        nodes.proxies[2].refuse();
+        nodes.proxies[2].kill_all();
+        adopted.blocking_release().unwrap();
+        let third = take(locks.mutex("k").fenced()).fence().unwrap();
+        assert!(second < third, "{offset}: {second}, then {third}");
+    }
+}
+
 #[test]
 fn an_address_that_comes_to_lead_to_another_node_costs_its_own_vote_only() {
     let nodes = Nodes::start(3);

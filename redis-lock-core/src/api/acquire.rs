@@ -62,7 +62,11 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
     let first = seen.holders.iter().find(is_it).and_then(|holder| holder.fence);
     // The process that gave the token away may have used all reserved numbers for its own
     // hand-overs.
-    Ok(first.map(last_fence))
+    let last = first.map(last_fence);
+    if let Some(last) = last {
+        request.locks.spread_fence(request.keys.as_slice(), token, last).await?;
+    }
+    Ok(last)
 }
 
 /// Takes the lock and blocks the thread meanwhile.

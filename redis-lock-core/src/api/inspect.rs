@@ -237,11 +237,29 @@ impl Locks {
         }
     }
 
+    /// Has a majority of a quorum know the fencing number of a token, which may stand on one node only.
+    pub(crate) async fn spread_fence(
+        &self,
+        keys: &[LockKey],
+        token: &Token,
+        fence: u64,
+    ) -> Result<(), LockError> {
+        for key in keys.iter().filter(|_| self.settings().rejoin.is_some()) {
+            let verb = Verb::Raise { token: Arc::clone(token.wire()), fence };
+            self.ask(&self.names_of(key), verb).await?;
+        }
+        Ok(())
+    }
+
     /// Sends a command that may be sent more than once.
     async fn ask(&self, names: &Names, verb: Verb) -> Result<Answer, LockError> {
         let scan = matches!(verb, Verb::Scan { .. });
         let timeout = self.settings().command_timeout();
-        let mut command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
+        let kind = match verb {
+            Verb::Raise { .. } => Kind::All { ordered: false },
+            _ => Kind::Mutex,
+        };
+        let mut command = Command { names: names.clone(), kind, verb, timeout };
         let link = self.link();
         if link.is_closed() {
             return Err(LockError::Shutdown);

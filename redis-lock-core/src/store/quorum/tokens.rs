@@ -206,6 +206,12 @@ pub(super) fn merged(views: &[&ServerView], nodes: usize, needed: usize) -> Answ
     let mut view = (*most).clone();
     let is_foreign = view.kind == LockKind::Foreign && view.holders.is_empty();
     view.holders.retain(|it| may_hold(it.token.wire()));
+    for holder in &mut view.holders {
+        // One that has granted it late has a number of its own.
+        let of_it = views.iter().flat_map(|view| &view.holders);
+        let of_it = of_it.filter(|it| it.token == holder.token);
+        holder.fence = of_it.filter_map(|it| it.fence).max();
+    }
     if view.holders.is_empty() && !is_foreign {
         (view.kind, view.foreign) = (LockKind::Free, None);
     }
