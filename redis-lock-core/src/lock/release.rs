@@ -129,7 +129,8 @@ impl<W> Machine<W> {
         let held = self.take_held(env)?;
         let Held { mut attempt, mut lease, .. } = held;
         if may_lag {
-            attempt.doubt(env.now, lease.ttl);
+            // Not for a whole lease: that long each adopter would repeat its release.
+            attempt.doubt(env.now, Some(Duration::ZERO));
         }
         // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
         // executed behind the adopter's renewals.
