@@ -128,6 +128,10 @@ impl Options {
         }
     }
 
+    fn lingers(&self) -> Option<Duration> {
+        self.linger.filter(|linger| !linger.is_zero())
+    }
+
     /// Checks the values and their combination.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
@@ -162,7 +166,7 @@ impl Options {
         if let Some(grace) = self.repair_orphan {
             check_ttl("repair_orphan", grace)?;
         }
-        if let Some(linger) = self.linger.filter(|linger| !linger.is_zero()) {
+        if let Some(linger) = self.lingers() {
             check_millis("linger", linger, "shorten it")?;
             if !kind.is_pooled() {
                 return Err(ConfigError::LingerWithoutMutex.into());
@@ -192,9 +196,7 @@ impl Options {
             _ if kind != Kind::Mutex => ("a lock that is no mutex of one key", "use a mutex"),
             _ if self.ttl.is_none() => ("never_expires", "give the lock a ttl"),
             _ if self.reentrant => ("reentrant", "leave one of them out"),
-            _ if self.linger.is_some_and(|linger| !linger.is_zero()) => {
-                ("linger", "leave one of them out")
-            }
+            _ if self.lingers().is_some() => ("linger", "leave one of them out"),
             Some(least) if least > period => ("a min_hold that is longer", "shorten min_hold"),
             _ => return Ok(()),
         };
@@ -230,7 +232,7 @@ impl Options {
                 "a node that restarts forgets them; give it a ttl",
             );
         };
-        if self.linger.is_some_and(|linger| !linger.is_zero()) {
+        if self.lingers().is_some() {
             return no("idle leases", "leave `linger` out, or use one server");
         }
         if self.once.is_some() {
@@ -260,7 +262,7 @@ impl Options {
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
             label: Label::of(common.label, self.label.as_deref()),
-            linger: self.linger.filter(|linger| !linger.is_zero()).map(whole_millis),
+            linger: self.lingers().map(whole_millis),
             outage: self.outage,
             timeout: ttl.map_or(timeout, |ttl| timeout.min(command_limit(ttl))),
         }

@@ -264,10 +264,7 @@ impl BackendError {
     /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        !matches!(
-            self.fault.class,
-            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
-        )
+        !self.fault.class.is_final()
     }
 
     /// How many replicas had it, where that were fewer than
@@ -378,6 +375,11 @@ impl FaultClass {
     /// Whether the command may have been executed, or may be executed later.
     pub(crate) fn is_unknown(self) -> bool {
         matches!(self, Self::PartlyDone | Self::Unknown | Self::Late)
+    }
+
+    /// Whether trying again can't help.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(self, Self::Permanent | Self::Misuse | Self::Unsupported)
     }
 
     /// Whether it was refused because a slot is being moved to another node, which takes

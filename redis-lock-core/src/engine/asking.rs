@@ -40,7 +40,7 @@ pub(crate) struct Asking<L: HasLink> {
 enum LockAnswer {
     /// It was taken, or the engine has ended.
     Over,
-    Known(Arc<Hold>),
+    Known(Granted),
     Awaited(oneshot::Receiver<Granted>),
 }
 
@@ -95,7 +95,7 @@ impl<L: HasLink> Asking<L> {
                     Waiter { id: number, handle, demand, asked }
                 };
                 match machine.ask(demand, waiter, env) {
-                    Some(hold) => answer = LockAnswer::Known(hold),
+                    Some(hold) => answer = LockAnswer::Known(Ok(hold)),
                     None if listening && machine.is_behind(number) => {
                         behind = Some(machine.hold().cloned());
                     }
@@ -108,9 +108,7 @@ impl<L: HasLink> Asking<L> {
     }
 
     fn refused(manager: L, id: LockId, error: LockError) -> Self {
-        let (handle, awaited) = oneshot::channel();
-        let _ = handle.send(Err(Box::new(error)));
-        let answer = LockAnswer::Awaited(awaited);
+        let answer = LockAnswer::Known(Err(Box::new(error)));
         Self { asked: Some((manager, id)), number: 0, answer, behind: None }
     }
 
@@ -118,11 +116,11 @@ impl<L: HasLink> Asking<L> {
     pub(crate) async fn granted(&mut self) -> Granted {
         let answer = match &mut self.answer {
             LockAnswer::Over => None,
-            LockAnswer::Known(hold) => {
+            LockAnswer::Known(known) => {
                 // A task that takes an idle lease again and again lets others run now and then, as one
                 // does that waits for a channel.
                 consume_budget().await;
-                Some(Ok(Arc::clone(hold)))
+                Some(known.clone())
             }
             LockAnswer::Awaited(awaited) => awaited.await.ok(),
         };
@@ -178,7 +176,7 @@ impl<L: HasLink> Drop for Asking<L> {
         }
         let answer = match std::mem::replace(&mut self.answer, LockAnswer::Over) {
             LockAnswer::Over => return,
-            LockAnswer::Known(hold) => Some(Ok(hold)),
+            LockAnswer::Known(known) => Some(known),
             LockAnswer::Awaited(mut awaited) => {
                 // Drops the waker, which is the user's code. The other half is dropped while a shard is locked.
                 awaited.close();

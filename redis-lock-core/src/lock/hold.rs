@@ -36,8 +36,6 @@ pub(crate) struct Hold {
     report: HoldReport,
     /// The id of the process that it belongs to.
     process: u32,
-    /// Whether its guard has released it, for the guard's drop.
-    is_given_back: AtomicBool,
     /// Whether a guard has ever joined it.
     is_joined: AtomicBool,
 }
@@ -63,7 +61,6 @@ impl Hold {
             ended: OnceBox::new(),
             report: HoldReport::default(),
             process,
-            is_given_back: AtomicBool::new(false),
             is_joined: AtomicBool::new(false),
         }
     }
@@ -103,7 +100,7 @@ impl Hold {
 
     /// Whether its guard has released it.
     pub(crate) fn is_released(&self) -> bool {
-        self.is_given_back.load(Ordering::Relaxed)
+        self.life.get().phase == Phase::Released
     }
 
     /// The rest of the lease; zero once it is lost or released.
@@ -191,11 +188,7 @@ impl Hold {
     pub(crate) fn release(&self, now: Moment) -> bool {
         let released = |life| HoldLife { phase: Phase::Released, ..life };
         let (before, after) = self.change_running(now, released);
-        let held = before.runs() && after.phase == Phase::Released;
-        if held {
-            self.is_given_back.store(true, Ordering::Relaxed);
-        }
-        held
+        before.runs() && after.phase == Phase::Released
     }
 
     /// The facts for events.

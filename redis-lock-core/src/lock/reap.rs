@@ -273,10 +273,7 @@ impl Reap {
                 (confirmation, if is_part { self.freed(now) } else { self.answered(now) })
             }
             Outcome::Refused(fault) => {
-                let is_final = matches!(
-                    fault.class,
-                    FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
-                );
+                let is_final = fault.class.is_final();
                 self.fault = Some(fault);
                 // A release that was certainly not executed is tried again for as long as the
                 // caller waits.

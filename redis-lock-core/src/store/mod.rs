@@ -225,6 +225,21 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    /// What two of those who were asked the same, and have done it, say together.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Held { fence: one }, Self::Held { fence: other }) => {
+                Self::Held { fence: one.max(*other) }
+            }
+            (
+                Self::Renewed { longer: one, waited_for: first },
+                Self::Renewed { longer: other, waited_for: second },
+            ) => Self::Renewed { longer: one.max(*other), waited_for: first || *second },
+            (Self::Gone { .. }, Self::Done) => Self::Done,
+            (one, _) => one,
+        }
+    }
+
     /// Adds the description of the server to the answer of a look.
     pub(crate) fn with_server(mut self, server: impl FnOnce() -> ServerInfo) -> Self {
         if let Self::Seen(view) = &mut self {

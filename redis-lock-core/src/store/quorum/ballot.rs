@@ -167,7 +167,7 @@ impl Ballot {
             return Some(Ok(self.against()));
         }
         let hopeless = self.said.iter().filter_map(|said| match said {
-            Said::Failed(fault) => is_final(fault.class).then_some(fault),
+            Said::Failed(fault) => fault.class.is_final().then_some(fault),
             _ => None,
         });
         let hopeless: Vec<_> = hopeless.collect();
@@ -194,17 +194,6 @@ impl Ballot {
             // A vote that came later may bring a larger number, which no majority has.
             return Answer::Held { fence: self.fence };
         }
-        let largest = |one: Answer, other: &Answer| match (one, other) {
-            (Answer::Held { fence: one }, Answer::Held { fence: other }) => {
-                Answer::Held { fence: one.max(*other) }
-            }
-            (
-                Answer::Renewed { longer: one, waited_for: first },
-                Answer::Renewed { longer: other, waited_for: second },
-            ) => Answer::Renewed { longer: one.max(*other), waited_for: first || *second },
-            (Answer::Gone { .. }, Answer::Done) => Answer::Done,
-            (one, _) => one,
-        };
         if self.about == Matter::View {
             let views = answers.filter_map(|answer| match answer {
                 Answer::Seen(view) => Some(&**view),
@@ -214,7 +203,7 @@ impl Ballot {
         }
         let mut answers = answers;
         match answers.next() {
-            Some(first) => answers.fold(first.clone(), largest),
+            Some(first) => answers.fold(first.clone(), Answer::and),
             None => Answer::Done,
         }
     }
@@ -290,10 +279,6 @@ impl Ballot {
 /// How many of these are a majority.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
-}
-
-fn is_final(class: FaultClass) -> bool {
-    matches!(class, FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported)
 }
 
 /// Whom to wait for: the one who has the most nodes.

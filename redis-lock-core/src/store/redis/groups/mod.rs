@@ -289,18 +289,11 @@ impl Split {
 
     /// The answer when every group executed the command.
     fn done(&self) -> Answer {
-        if !matches!(self.command.verb, Verb::Renew { .. }) {
-            return Answer::Done;
-        }
-        let renewals = self.answers.iter().flatten().filter_map(|answer| match answer {
-            Ok(Answer::Renewed { longer, waited_for }) => Some((*longer, *waited_for)),
-            _ => None,
-        });
-        let (longer, waited_for) = renewals
-            .fold((None, false), |(most, waited), (longer, more)| {
-                (most.max(longer), waited | more)
-            });
-        Answer::Renewed { longer, waited_for }
+        let none = match self.command.verb {
+            Verb::Renew { .. } => Answer::Renewed { longer: None, waited_for: false },
+            _ => return Answer::Done,
+        };
+        self.answers.iter().flatten().flatten().fold(none, Answer::and)
     }
 
     fn ask(&mut self, parts: Vec<(usize, Verb)>) -> NextPart {

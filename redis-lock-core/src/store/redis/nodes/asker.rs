@@ -46,8 +46,8 @@ impl Target {
 
 /// Connections to nodes that were asked before.
 pub(super) struct Asker {
-    access: NodeAccess,
-    terms: Terms,
+    pub(super) access: NodeAccess,
+    pub(super) terms: Terms,
     connections: NonPoisonMutex<BTreeMap<Address, MultiplexedConnection>>,
     unreached: NonPoisonMutex<BTreeMap<Address, Unreached>>,
 }
@@ -66,8 +66,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Asker {
-    pub(super) fn new(access: NodeAccess, terms: &Terms) -> Self {
-        let terms = terms.clone();
+    pub(super) fn new(access: NodeAccess, terms: Terms) -> Self {
         Self {
             access,
             terms,

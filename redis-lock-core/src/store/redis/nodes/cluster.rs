@@ -28,8 +28,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// Asks the nodes of one cluster.
 pub(crate) struct ClusterDirectory {
     seeds: Vec<redis::Client>,
-    access: NodeAccess,
-    terms: Terms,
     asker: Asker,
     nodes: Arc<NodeList>,
     /// How often the nodes were asked, so that each time other nodes come first.
@@ -39,9 +37,8 @@ pub(crate) struct ClusterDirectory {
 impl ClusterDirectory {
     pub(crate) fn new(seeds: Vec<redis::Client>, access: NodeAccess, terms: Terms) -> Self {
         let nodes = Arc::new(NodeList::new(Topology::Cluster));
-        let asker = Asker::new(access.clone(), &terms);
-        let looks = AtomicUsize::new(0);
-        Self { seeds, access, terms, asker, nodes, looks }
+        let (asker, looks) = (Asker::new(access, terms), AtomicUsize::new(0));
+        Self { seeds, asker, nodes, looks }
     }
 }
 
@@ -51,12 +48,12 @@ impl Directory for ClusterDirectory {
     }
 
     fn look_interval(&self) -> Duration {
-        self.terms.jittered(LOOK_INTERVAL)
+        self.asker.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
         let member = Member::new(Arc::clone(node), Arc::clone(&self.nodes));
-        Arc::new(RedisConnector::of_node(self.access.clone(), member, &self.terms))
+        Arc::new(RedisConnector::of_node(self.asker.access.clone(), member, &self.asker.terms))
     }
 }
 
@@ -67,7 +64,7 @@ impl ClusterDirectory {
         for targets in self.rounds(known) {
             let asking = targets.iter().map(|target| self.ask(target));
             let (mut answered, failed) =
-                gather(asking, self.terms.time_limit, |count| count > 0).await;
+                gather(asking, self.asker.terms.time_limit, |count| count > 0).await;
             faults.extend(failed);
             // A node that was removed from the cluster knows no shards.
             answered.retain(|view| !view.shards.is_empty());
@@ -108,7 +105,7 @@ impl ClusterDirectory {
 
     async fn ask(&self, target: &Target) -> Result<ClusterView, Fault> {
         // Half of the time limit for connecting, so that time is left for the other nodes.
-        let limit = self.terms.time_limit / 2;
+        let limit = self.asker.terms.time_limit / 2;
         let answers = self.asker.ask(target, &cluster_view::question(), limit).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
         cluster_view::view(&answers, &asked).map_err(is_no_cluster)

@@ -44,10 +44,6 @@ pub(crate) struct SentinelDirectory {
     seeds: Vec<redis::Client>,
     known: NonPoisonMutex<KnownSentinels>,
     others_known: Notify,
-    /// How to connect to sentinels.
-    sentinels: NodeAccess,
-    servers: NodeAccess,
-    terms: Terms,
     asker: Asker,
     server_asker: Asker,
     nodes: Arc<NodeList>,
@@ -68,11 +64,8 @@ impl SentinelDirectory {
             seeds,
             known: NonPoisonMutex::default(),
             others_known: Notify::new(),
-            asker: Asker::new(sentinels.clone(), &terms),
-            server_asker: Asker::new(servers.clone(), &terms),
-            sentinels,
-            servers,
-            terms,
+            asker: Asker::new(sentinels, terms.clone()),
+            server_asker: Asker::new(servers, terms),
             nodes: Arc::new(NodeList::new(Topology::Sentinel)),
         }
     }
@@ -88,12 +81,16 @@ impl Directory for SentinelDirectory {
     }
 
     fn look_interval(&self) -> Duration {
-        self.terms.jittered(LOOK_INTERVAL)
+        self.asker.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
         let member = Member::new(Arc::clone(node), Arc::clone(&self.nodes));
-        Arc::new(RedisConnector::of_node(self.servers.clone(), member, &self.terms))
+        Arc::new(RedisConnector::of_node(
+            self.server_asker.access.clone(),
+            member,
+            &self.asker.terms,
+        ))
     }
 }
 
@@ -121,7 +118,7 @@ impl SentinelDirectory {
     ) -> Result<Vec<(Option<Address>, SentinelReport)>, Fault> {
         let asking = targets.iter().map(|target| self.ask(target));
         let are_most = |count| count * 2 > targets.len();
-        let (answers, faults) = gather(asking, self.terms.time_limit, are_most).await;
+        let (answers, faults) = gather(asking, self.asker.terms.time_limit, are_most).await;
         if answers.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(answers) }
     }
 
@@ -196,8 +193,9 @@ impl SentinelDirectory {
             false => ControlFlow::Continue(()),
         };
         loop {
-            if let Ok(client) = target.client(&self.sentinels).await
-                && let Ok(subscription) = subscribe(&client, CHANNEL, &self.terms, LIMIT).await
+            if let Ok(client) = target.client(&self.asker.access).await
+                && let Ok(subscription) =
+                    subscribe(&client, CHANNEL, &self.asker.terms, LIMIT).await
                 && relay(subscription, LIMIT, take).await.is_break()
             {
                 return;
