@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::entry::end;
 use super::fences::{check, number, raise};
-use super::{Publish, State};
+use super::{Execution, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -19,22 +19,20 @@ impl State {
     pub(super) fn answer_all(
         &mut self,
         command: &Command,
-        manager: &Arc<str>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Result<Answer, Fault> {
         let kind = command.kind;
         let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
         Ok(match (&command.verb, kind) {
             (Verb::Acquire(terms), Kind::All { ordered }) => {
-                return self.acquire_all(terms, &keys, ordered, manager, now, publish);
+                return self.acquire_all(terms, &keys, ordered, run);
             }
-            (Verb::Renew { token, ttl }, _) => self.renew_all(&keys, kind, token, *ttl, now),
+            (Verb::Renew { token, ttl }, _) => self.renew_all(&keys, kind, token, *ttl, run.now),
             (Verb::Keep { token, .. } | Verb::Check { token }, _) => {
-                let answer = self.look_at_all(&keys, kind, token, now);
+                let answer = self.look_at_all(&keys, kind, token, run.now);
                 if let (Answer::Done, Verb::Keep { time, .. }) = (&answer, &command.verb) {
                     for key in keys {
-                        self.entry(key, now).holders.set_end(token, now.after(*time));
+                        self.entry(key, run.now).holders.set_end(token, run.now.after(*time));
                     }
                 }
                 answer
@@ -42,27 +40,27 @@ impl State {
             (
                 Verb::Release { token, waited_for: false, keep: None, tombstone: None },
                 Kind::Mutex,
-            ) if self.entry(command.names.main(), now).is_unmarked(token) => {
+            ) if self.entry(command.names.main(), run.now).is_unmarked(token) => {
                 // Like a plain delete: no waiter is granted the lock.
-                self.entry(command.names.main(), now).holders.remove(token);
+                self.entry(command.names.main(), run.now).holders.remove(token);
                 Answer::Done
             }
             (Verb::Release { token, keep, tombstone, .. }, _) => {
                 let mut answer = Answer::Done;
                 for key in &keys {
-                    let entry = self.entry(key, now);
-                    let one = entry.release(kind, token, keep.as_ref(), now, publish);
+                    let entry = self.entry(key, run.now);
+                    let one = entry.release(kind, token, keep.as_ref(), run);
                     answer = if answer == Answer::Done { one } else { answer };
                 }
                 if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {
-                    let until = now.after(*tombstone);
-                    self.entry(first, now).leave_tombstone(token, &"".into(), until);
+                    let until = run.now.after(*tombstone);
+                    self.entry(first, run.now).leave_tombstone(token, &"".into(), until);
                 }
                 answer
             }
             (Verb::Raise { token, fence }, _) => {
                 for key in keys {
-                    raise(&mut self.entry(key, now).fence, token, *fence, now);
+                    raise(&mut self.entry(key, run.now).fence, token, *fence, run.now);
                 }
                 Answer::Done
             }
@@ -71,8 +69,8 @@ impl State {
                 return Err(Fault::new(FaultClass::Permanent, what));
             }
             _ => {
-                let entry = self.entry(command.names.main(), now);
-                return entry.answer(command, manager, now, publish);
+                let entry = self.entry(command.names.main(), run.now);
+                return entry.answer(command, run);
             }
         })
     }
@@ -89,14 +87,9 @@ impl State {
         if answer != Answer::Done {
             return answer;
         }
-        let mut all = (None, false);
-        for key in keys {
-            let renewed = self.entry(key, now).renew(token, ttl, now);
-            if let Some(Answer::Renewed { longer, waited_for }) = renewed {
-                all = (all.0.max(longer), all.1 | waited_for);
-            }
-        }
-        Answer::Renewed { longer: all.0, waited_for: all.1 }
+        let none = Answer::Renewed { longer: None, waited_for: false };
+        let renewed = keys.iter().filter_map(|key| self.entry(key, now).renew(token, ttl, now));
+        renewed.fold(none, |all, one| all.and(&one))
     }
 
     fn acquire_all(
@@ -104,49 +97,47 @@ impl State {
         terms: &Acquire,
         keys: &[&str],
         ordered: bool,
-        manager: &Arc<str>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
-        if keys.first().is_some_and(|first| self.entry(first, now).has_tombstone(token)) {
+        if keys.first().is_some_and(|first| self.entry(first, run.now).has_tombstone(token)) {
             return Ok(Answer::Tombstone);
         }
         for key in keys {
-            let entry = self.entry(key, now);
+            let entry = self.entry(key, run.now);
             entry.check_family(ONE)?;
-            check(entry.fence.as_ref(), *fences, now)?;
+            check(entry.fence.as_ref(), *fences, run.now)?;
         }
         let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {
-            let entry = self.entry(key, now);
+            let entry = self.entry(key, run.now);
             if entry.holders.is_empty() && *fair {
-                entry.admit(ONE, Some(token), now, publish);
+                entry.admit(ONE, Some(token), run);
             }
             if !entry.has(token) && !entry.holders.is_empty() && blocker.is_none() {
-                blocker = Some((at, entry.blocker(ONE, queue.is_some(), now)));
+                blocker = Some((at, entry.blocker(ONE, queue.is_some(), run.now)));
             }
         }
         for (at, key) in keys.iter().enumerate() {
-            let entry = self.entry(key, now);
+            let entry = self.entry(key, run.now);
             match (&blocker, queue) {
                 (None, _) => {
                     entry.leave(token);
-                    entry.put(token, ONE, end(now, *ttl));
+                    entry.put(token, ONE, end(run.now, *ttl));
                 }
                 (Some((busy, _)), Some(place)) if at == *busy => {
-                    entry.enqueue(token, ONE, now.after(*place), manager);
+                    entry.enqueue(token, ONE, run.now.after(*place), run.manager);
                     entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
                     entry.leave(token);
-                    entry.put(token, ONE, now.after(*place));
-                    entry.holders.set_end(token, now.after(*place));
+                    entry.put(token, ONE, run.now.after(*place));
+                    entry.holders.set_end(token, run.now.after(*place));
                 }
                 (Some(_), _) => {
                     entry.leave(token);
                     if entry.holders.remove(token).is_some() {
-                        entry.admit(ONE, Some(token), now, publish);
+                        entry.admit(ONE, Some(token), run);
                     }
                 }
             }
@@ -154,7 +145,7 @@ impl State {
         if let Some((_, blocker)) = blocker {
             return Ok(Answer::Busy(blocker));
         }
-        let fence = (*fences > 0).then(|| self.number_of_all(keys, token, *fences, now));
+        let fence = (*fences > 0).then(|| self.number_of_all(keys, token, *fences, run.now));
         Ok(Answer::Held { fence })
     }
 

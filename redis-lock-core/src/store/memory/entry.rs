@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Publish;
+use super::Execution;
 use super::fences::Last;
 use super::holders::{Holders, StoredHolder};
 use crate::Token;
@@ -200,8 +200,7 @@ impl Entry {
         &mut self,
         kind: Kind,
         asker: Option<&Arc<str>>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> bool {
         let asks = asker.map(|token| Token::from_wire(token));
         let manager = asks.as_ref().and_then(Token::manager);
@@ -212,17 +211,17 @@ impl Entry {
             if Some(&head.token) == asker {
                 return true;
             }
-            let mut lives = head.until > now && head.kind.family() == kind.family();
+            let mut lives = head.until > run.now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
                 // Only the first waiter for a mutex is granted it, so its place can stay.
-                if kind.is_value() || is_own(&head.token) || publish(&head.manager, None) {
+                if kind.is_value() || is_own(&head.token) || (run.publish)(&head.manager, None) {
                     return false;
                 }
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && (publish(&head.manager, Some(&head.token)) || is_own(&head.token)) {
-                self.put(&head.token, head.kind, now.after(CLAIM));
+            if lives && ((run.publish)(&head.manager, Some(&head.token)) || is_own(&head.token)) {
+                self.put(&head.token, head.kind, run.now.after(CLAIM));
                 if kind.is_value() {
                     // The other waiters are looked at when the mutex is free again.
                     return false;

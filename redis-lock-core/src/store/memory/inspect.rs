@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Publish;
+use super::Execution;
 use super::entry::Entry;
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -47,8 +47,7 @@ impl Entry {
         &mut self,
         tokens: &[Token],
         because: &Arc<str>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Answer {
         let named = tokens.iter().map(Token::wire);
         let ended: Vec<_> = named.filter_map(|token| self.holders.remove(token)).collect();
@@ -65,10 +64,10 @@ impl Entry {
         };
         for holder in ended {
             let lasting = holder.end == Moment::NEVER;
-            let until = if lasting { now.after(DAY) } else { holder.end.after(REASON_GRACE) };
+            let until = if lasting { run.now.after(DAY) } else { holder.end.after(REASON_GRACE) };
             self.leave_tombstone(&holder.token, because, until);
         }
-        self.admit(kind, None, now, publish);
+        self.admit(kind, None, run);
         Answer::Done
     }
 }

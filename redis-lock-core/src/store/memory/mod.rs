@@ -171,6 +171,13 @@ impl Wire for MemoryWire {
 /// does not listen. Without a token, only says whether it listens.
 pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
+/// What a command is executed with: when, for which manager, and whom it lets others know.
+pub(super) struct Execution<'a> {
+    now: Moment,
+    manager: &'a Arc<str>,
+    publish: Publish<'a>,
+}
+
 impl State {
     /// A state with one lock, as it was read from a server.
     pub(crate) fn of_one(key: &str, entry: Entry) -> Self {
@@ -205,7 +212,7 @@ impl State {
             let keys = self.entries.keys().filter(matching).cloned().collect();
             return Ok(Answer::Keys { keys, next: None });
         }
-        let answer = self.answer_all(command, manager, now, publish);
+        let answer = self.answer_all(command, &mut Execution { now, manager, publish });
         let steady = self.is_steady;
         for names in command.names.all() {
             if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now, steady)) {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Publish;
+use super::Execution;
 use super::entry::{Entry, end};
 use super::fences::{check, number};
-use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::token::Mark;
@@ -19,9 +18,7 @@ impl Entry {
     pub(super) fn answer(
         &mut self,
         command: &Command,
-        manager: &Arc<str>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Result<Answer, Fault> {
         let kind = command.kind;
         let answer = match &command.verb {
@@ -30,27 +27,25 @@ impl Entry {
                     return Ok(Answer::Busy(Blocker::unknown()));
                 }
                 // It does not look at the queue, so the value is not marked either.
-                self.put_unmarked(token, kind, end(now, *ttl));
+                self.put_unmarked(token, kind, end(run.now, *ttl));
                 Answer::Held { fence: None }
             }
-            Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),
+            Verb::Acquire(terms) => return self.acquire(terms, command, run),
             Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
             Verb::Downgrade { token } => match self.holders.get(token).map(|holder| holder.kind) {
                 // It was downgraded before, so nothing changes.
                 Some(Kind::Read) => Answer::Done,
                 Some(_) => {
                     self.holders.downgrade(token);
-                    self.admit(kind, None, now, publish);
+                    self.admit(kind, None, run);
                     Answer::Done
                 }
                 None => self.gone(kind, token),
             },
             Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
-            Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
-            Verb::Force { foreign: Some(value), .. } => {
-                self.release(kind, value, None, now, publish)
-            }
-            Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
+            Verb::Look => Answer::Seen(Box::new(self.server_view(run.now))),
+            Verb::Force { foreign: Some(value), .. } => self.release(kind, value, None, run),
+            Verb::Force { tokens, because, .. } => self.force(tokens, because, run),
             // Answered for all keys at once.
             Verb::Renew { .. }
             | Verb::Keep { .. }
@@ -72,11 +67,10 @@ impl Entry {
         kind: Kind,
         token: &Arc<str>,
         keep: Option<&Keep>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Answer {
         let has_it = match keep {
-            Some(keep) => self.keep(kind, token, keep, now, publish),
+            Some(keep) => self.keep(kind, token, keep, run),
             None => self.holders.remove(token).is_some(),
         };
         if planted!(MarkReleased) && keep.is_none() {
@@ -95,21 +89,14 @@ impl Entry {
         // kept can't be granted to anybody.
         let free = answer == Answer::Done && keep.is_none();
         if free || !kind.is_value() && self.check_family(kind).is_ok() {
-            self.admit(kind, None, now, publish);
+            self.admit(kind, None, run);
         }
         answer
     }
 
     /// Keeps the lock of a token that is released. Returns whether the token had it.
-    fn keep(
-        &mut self,
-        kind: Kind,
-        token: &Arc<str>,
-        keep: &Keep,
-        now: Moment,
-        publish: Publish<'_>,
-    ) -> bool {
-        let end = now.after(keep.time);
+    fn keep(&mut self, kind: Kind, token: &Arc<str>, keep: &Keep, run: &mut Execution<'_>) -> bool {
+        let end = run.now.after(keep.time);
         // Where the mark is the token itself, it only lasts as long as it is kept.
         if !kind.is_value() || keep.mark == *token {
             return self.holders.set_end(token, end);
@@ -119,9 +106,9 @@ impl Entry {
         }
         self.put_unmarked(&keep.mark, Kind::Mutex, end);
         if Mark::read_done(&keep.mark).is_some() {
-            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > now);
+            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > run.now);
             for waiter in living {
-                publish(&waiter.manager, Some(&waiter.token));
+                (run.publish)(&waiter.manager, Some(&waiter.token));
             }
         }
         true
@@ -131,9 +118,7 @@ impl Entry {
         &mut self,
         terms: &Acquire,
         command: &Command,
-        manager: &Arc<str>,
-        now: Moment,
-        publish: Publish<'_>,
+        run: &mut Execution<'_>,
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
@@ -141,7 +126,7 @@ impl Entry {
             return Ok(Answer::Tombstone);
         }
         self.check_family(kind)?;
-        check(self.fence.as_ref(), *fences, now)?;
+        check(self.fence.as_ref(), *fences, run.now)?;
         if let Some(limit) = kind.limit()
             && let Some(other) = self.holders.other_limit(limit)
         {
@@ -150,7 +135,7 @@ impl Entry {
         if !self.has(token) {
             // While a mutex is held, the rest of the queue makes no difference.
             let held = kind.is_value() && !self.holders.is_empty();
-            let first = !fair || held || self.admit(kind, Some(token), now, publish);
+            let first = !fair || held || self.admit(kind, Some(token), run);
             if !first || !self.fits(kind) {
                 let ask = terms.ask.filter(|_| self.may_be_idle(kind));
                 if queue.is_none() && !planted!(PlaceKept) {
@@ -158,23 +143,23 @@ impl Entry {
                 }
                 let queued = queue.or(ask);
                 if let Some(place) = queued {
-                    self.enqueue(token, kind, now.after(place), manager);
+                    self.enqueue(token, kind, run.now.after(place), run.manager);
                 }
                 if queue.is_some() {
                     self.mark();
                 }
                 let asked = ask.is_some();
-                let blocker = self.blocker(kind, queued.is_some(), now);
+                let blocker = self.blocker(kind, queued.is_some(), run.now);
                 return Ok(Answer::Busy(Blocker { asked, ..blocker }));
             }
         }
         self.leave(token);
-        self.put(token, kind, end(now, *ttl));
+        self.put(token, kind, end(run.now, *ttl));
         if !kind.is_value() {
             // The next waiters may fit as well: consecutive readers are granted the lock together.
-            self.admit(kind, Some(token), now, publish);
+            self.admit(kind, Some(token), run);
         }
-        let fence = (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, now));
+        let fence = (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, run.now));
         Ok(Answer::Held { fence })
     }
 
