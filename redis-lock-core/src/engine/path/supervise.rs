@@ -283,8 +283,7 @@ impl Traffic {
         self.connection = ConnectionState::Unused;
         self.attempts.start_over(now.after(LOOK_PAUSE));
         let waiting = std::mem::take(&mut self.waiting);
-        send_elsewhere(waiting, &mut results.settled);
-        self.forget_dropped();
+        self.send_elsewhere(waiting, results);
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
     }
@@ -295,8 +294,7 @@ impl Traffic {
         self.connection = ConnectionState::Retired;
         self.attempts.give_up();
         let waiting = std::mem::take(&mut self.waiting);
-        send_elsewhere(waiting, &mut results.settled);
-        self.forget_dropped();
+        self.send_elsewhere(waiting, results);
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
     }
@@ -313,7 +311,13 @@ impl Traffic {
         };
         let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
         self.waiting = here;
-        send_elsewhere(moved, &mut results.settled);
+        self.send_elsewhere(moved, results);
+    }
+
+    /// What was waiting here goes to other places.
+    fn send_elsewhere(&mut self, entries: VecDeque<QueueEntry>, results: &mut Results) {
+        let elsewhere = |entry| Settled::Redirected(Box::new(entry), None);
+        results.settled.extend(entries.into_iter().map(elsewhere));
         self.forget_dropped();
     }
 
@@ -345,10 +349,4 @@ impl Traffic {
         }
         self.deadline_check = next;
     }
-}
-
-/// Has entries put where their keys are now.
-fn send_elsewhere(entries: VecDeque<QueueEntry>, results: &mut Vec<Settled>) {
-    let elsewhere = |entry| Settled::Redirected(Box::new(entry), None);
-    results.extend(entries.into_iter().map(elsewhere));
 }

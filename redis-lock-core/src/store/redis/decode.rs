@@ -104,26 +104,26 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     }
     let code = integer(items.first());
     let answer = match (verb, code) {
-        (Verb::Acquire(_), Some(1)) => {
-            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| read_fence(&text)) })
-        }
+        (Verb::Acquire(_), Some(1)) => Ok(Answer::Held {
+            fence: items.get(1).and_then(text).and_then(|number| read_fence(&number)),
+        }),
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1)).and_then(left),
-            value: string(items.get(2)),
+            value: items.get(2).and_then(text),
             queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
         })),
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Tombstone),
-        (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
-        (Verb::Acquire(_), Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
+        (Verb::Acquire(_), Some(-4)) => Err(other_kind(items.get(1).and_then(text).as_deref())),
+        (Verb::Acquire(_), Some(-3)) => Err(orphan(items.get(1).and_then(text).as_deref())),
         (_, Some(1)) => Ok(done(verb, &items)),
         (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
             let because = items.get(1).and_then(reason);
             Ok(Answer::Gone { by: None, because })
         }
-        (_, Some(-1)) => Ok(Answer::Gone { by: string(items.get(1)), because: None }),
+        (_, Some(-1)) => Ok(Answer::Gone { by: items.get(1).and_then(text), because: None }),
         _ => Err(nonsense(&Value::Array(items))),
     };
     Some(answer)
@@ -170,18 +170,18 @@ pub(super) fn why(gone: Answer, value: &Value) -> Answer {
 }
 
 fn reason(tombstone: &Value) -> Option<String> {
-    string(Some(tombstone)).filter(|reason| !reason.is_empty())
+    text(tombstone).filter(|reason| !reason.is_empty())
 }
 
 /// The keys of one `SCAN`. Keys that are not UTF-8 can't be ours.
 fn page(items: &[Value]) -> Option<Answer> {
     let [cursor, Value::Array(found)] = items else { return None };
-    let next: u64 = string(Some(cursor))?.parse().ok()?;
-    let text = |value: &Value| match value {
+    let next: u64 = text(cursor)?.parse().ok()?;
+    let key = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
         _ => None,
     };
-    let keys = found.iter().filter_map(text).collect();
+    let keys = found.iter().filter_map(key).collect();
     Some(Answer::Keys { keys, next: (next != 0).then_some(next) })
 }
 
@@ -192,16 +192,16 @@ fn server_view(items: &[Value]) -> Option<Answer> {
         return None;
     };
     let [more_holders, more_waiters, foreign] = more else { return None };
-    let fence = string(Some(fence))?;
+    let fence = text(fence)?;
     let fence = fence.split_once(' ').and_then(|(last, owner)| Some((read_fence(last)?, owner)));
     let left = |value: &Value| integer(Some(value)).and_then(left);
-    let mut server_view = match (string(Some(kind))?.as_str(), holders.as_slice()) {
+    let mut server_view = match (text(kind)?.as_str(), holders.as_slice()) {
         ("none", _) => ServerView::of_nobody(LockKind::Free),
-        ("string", [value, ttl]) => ServerView::of_value(&string(Some(value))?, left(ttl), fence),
+        ("string", [value, ttl]) => ServerView::of_value(&text(value)?, left(ttl), fence),
         ("zset", members) => {
             let member = |pair: &[Value]| {
                 let [member, ttl] = pair else { return None };
-                Some((string(Some(member))?, left(ttl)?))
+                Some((text(member)?, left(ttl)?))
             };
             let members: Vec<_> = members.chunks(2).filter_map(member).collect();
             let limit = integer(Some(limit)).and_then(|limit| u32::try_from(limit).ok());
@@ -209,7 +209,7 @@ fn server_view(items: &[Value]) -> Option<Answer> {
         }
         _ => ServerView::of_nobody(LockKind::Foreign),
     };
-    let token = |value| string(Some(value)).map(|value| Token::from_wire(&value));
+    let token = |value| text(value).map(|value| Token::from_wire(&value));
     server_view.waiters = waiters.iter().filter_map(token).collect();
     let count = |value| integer(Some(value)).and_then(|count| usize::try_from(count).ok());
     server_view.more_holders = count(more_holders)?;
@@ -239,10 +239,11 @@ fn integer(value: Option<&Value>) -> Option<i64> {
     }
 }
 
-fn string(value: Option<&Value>) -> Option<String> {
+/// A text, in the form of either version of the protocol.
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
-        Some(Value::BulkString(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Some(Value::SimpleString(text)) => Some(text.clone()),
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
         _ => None,
     }
 }

@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use super::Terms;
 use super::connect::{self, PING_INTERVAL, relay, subscribe};
+use super::decode::text;
 use super::dialect::words;
 use super::nodes::Member;
-use super::probe::text;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;

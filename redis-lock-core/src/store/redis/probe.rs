@@ -112,7 +112,7 @@ pub(super) async fn probe(
         (false, true) => Delete::DelEx,
         (false, false) => Delete::Script,
     };
-    let info = answers.first().and_then(text).unwrap_or_default();
+    let info = answers.first().and_then(decode::text).unwrap_or_default();
     if let Some(Value::ServerError(error)) = answers.first()
         && matches!(decode::code_of(error), "LOADING" | "NOAUTH" | "MASTERDOWN")
     {
@@ -162,15 +162,6 @@ fn is_known(answer: &Value) -> bool {
         Value::Int(_) => true,
         Value::ServerError(error) => elsewhere(error.code()),
         _ => false,
-    }
-}
-
-/// A text, in the form of either version of the protocol.
-pub(super) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
-        _ => None,
     }
 }
 

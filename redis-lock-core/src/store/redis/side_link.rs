@@ -6,9 +6,10 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use super::decode::text;
 use super::dialect::words;
 use super::line::{ServerLine, ask_all};
-use super::probe::{field, text};
+use super::probe::field;
 use super::wait_round::LONGEST;
 use super::{Terms, Way, connect, decode};
 use crate::domain::error::{Fault, FaultClass};

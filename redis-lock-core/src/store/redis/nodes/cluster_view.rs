@@ -7,9 +7,9 @@ use redis::{Cmd, Value};
 
 use crate::domain::error::Fault;
 use crate::store::redis::address::Address;
-use crate::store::redis::decode;
+use crate::store::redis::decode::{self, text};
 use crate::store::redis::dialect::words;
-use crate::store::redis::probe::{field as field_of, text};
+use crate::store::redis::probe::field as field_of;
 
 /// One primary with its replicas, as a node reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -13,9 +13,9 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
 use crate::store::redis::decode;
+use crate::store::redis::decode::text;
 use crate::store::redis::dialect::words;
 use crate::store::redis::line::ask_all;
-use crate::store::redis::probe::text;
 use crate::store::wire::NodeName;
 
 /// The node that a connection leads to, and the list of all nodes.
