@@ -119,6 +119,8 @@ pub(crate) enum PlantedFault {
     UndoForgotten,
     /// A fencing number of a quorum is known to the node that gave it alone.
     FenceOfOne,
+    /// A reader that was a writer is not brought back to a node while its downgrade is asked again.
+    ReaderStaysAway,
 }
 
 impl PlantedFault {

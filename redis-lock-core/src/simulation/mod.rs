@@ -20,6 +20,7 @@ mod pipe;
 mod plan;
 mod planned_trouble;
 mod process;
+mod quorum;
 pub(crate) mod random;
 mod readers;
 mod server;

@@ -4,6 +4,7 @@ mod by_transactions;
 mod explorer;
 mod planted_ways;
 mod queue;
+mod small_histories;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -252,7 +253,7 @@ fn faults_that_are_put_back_are_found() {
 }
 
 /// A path on which nothing is wrong.
-fn calm(latency: u64) -> PathPlan {
+pub(super) fn calm(latency: u64) -> PathPlan {
     PathPlan {
         latency,
         slow: 0,

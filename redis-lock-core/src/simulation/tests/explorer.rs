@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{THREADS, calm, holds, number};
+use super::small_histories::{scenarios, two_and_two};
+use super::{THREADS, number};
 use crate::domain::planted::{self, PlantedFault};
-use crate::simulation::clock::{MILLI, SECOND};
 use crate::simulation::deviation::{Deviation, MessageSort};
-use crate::simulation::plan::{CallEnding, HistoryPlan, PlannedCall, ProcessPlan, Sort};
+use crate::simulation::plan::HistoryPlan;
 use crate::simulation::run;
 
 /// How many of the first messages of a history may deviate.
@@ -18,65 +18,11 @@ const MESSAGES: usize = 30;
 
 type Deviations = Vec<(usize, Deviation)>;
 
-/// Two processes with two tasks each that want one lock.
-fn two_and_two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
-    let call = |process: usize, task: usize| {
-        let mut call = PlannedCall {
-            task,
-            after: (2 * task + process) as u64 * 3 * MILLI,
-            ..holds(process, SECOND, 20 * MILLI)
-        };
-        of(&mut call);
-        call
-    };
-    HistoryPlan {
-        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND / 2 }; 2],
-        keys: vec![Sort::Mutex],
-        planned_calls: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(it, task)| call(it, task)).into(),
-        troubles: Vec::new(),
-        path: calm(5 * MILLI),
-        calm_at: 3 * SECOND,
-        ..HistoryPlan::of(1)
-    }
-}
-
 /// What is walked over: all scenarios, or the one that `SIMULATE_SCENARIO` names.
 fn wanted_scenarios() -> impl Iterator<Item = (&'static str, HistoryPlan)> {
     let wanted = std::env::var("SIMULATE_SCENARIO").ok();
     let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
     scenarios().into_iter().filter(move |(name, _)| is_wanted(name))
-}
-
-fn scenarios() -> Vec<(&'static str, HistoryPlan)> {
-    let plain = || two_and_two(|_| {});
-    let mut transactions = plain();
-    transactions.path.late_transactions = Some(0);
-    let lingers = two_and_two(|call| call.linger = Some(SECOND));
-    let adopts = two_and_two(|call| {
-        if call.process == 0 {
-            let heir = PlannedCall { process: 1, after: 0, ..call.clone() };
-            (call.ending, call.heir) = (CallEnding::Detach, Some(Box::new(heir)));
-        }
-    });
-    let mut readers = two_and_two(|call| call.writes = call.process == 1 && call.task == 0);
-    readers.keys = vec![Sort::ReadWrite];
-    readers.planned_calls.truncate(3);
-    let once = two_and_two(|call| (call.once, call.ending) = (Some(SECOND), CallEnding::Complete));
-    let mut all = vec![
-        ("scripts", plain()),
-        ("transactions", transactions),
-        ("linger", lingers),
-        ("adopt", adopts),
-        ("two readers and a writer", readers),
-        ("once", once),
-    ];
-    for (name, polls) in [("dropped at its 1st poll", 1), ("2nd", 2), ("3rd", 3)] {
-        let dropped = two_and_two(|call| {
-            call.polls = (call.process == 0 && call.task == 1).then_some(polls);
-        });
-        all.push((name, dropped));
-    }
-    all
 }
 
 /// What a walk has seen.

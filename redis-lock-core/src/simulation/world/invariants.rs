@@ -302,6 +302,7 @@ impl World {
     fn check_backend(&self, call: &CallRecord, how: &Ended) {
         let (plan, path) = (&self.plan, &self.plan.path);
         let answers = plan.troubles.is_empty()
+            && plan.deviations.is_empty()
             && plan.nodes.is_none()
             && !path.replaces
             && path.late_transactions.is_none()

@@ -8,7 +8,7 @@ mod listen;
 mod node;
 pub(crate) mod seat;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tokens;
 mod wire;
 

@@ -24,7 +24,7 @@ pub(crate) struct Roster {
     /// Where stands on each node of which servers the quorum consists.
     card: Names,
     /// A node can be asked again.
-    pub(super) returned: Notify,
+    pub(crate) returned: Notify,
 }
 
 #[derive(Clone, Debug)]

@@ -17,8 +17,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
-use crate::store::memory::State;
-use crate::store::{Acquire, Answer, Command, Filled, Pulled, Verb, Wire};
+use crate::store::memory::{State, hint_of};
+use crate::store::{Acquire, Answer, Command, Event, Filled, Pulled, Verb, Wire};
 
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
 /// For how long a client believes in that, in milliseconds: clocks may differ by 1 %.
@@ -30,28 +30,67 @@ const NODE_LIMIT: Duration = Duration::from_millis(500);
 pub(super) const BEGIN: u64 = 100_000;
 
 /// One node, as its clients see it.
-pub(super) struct FakeNode {
-    pub(super) state: State,
+pub(crate) struct FakeNode {
+    pub(crate) state: State,
     /// Which run of it this is, and since when.
     run: u64,
-    since: u64,
-    is_up: bool,
+    pub(crate) since: u64,
+    pub(crate) is_up: bool,
     /// By how many microseconds its clock is ahead, and how many more it is with each millisecond.
-    pub(super) ahead: u64,
-    pub(super) fast: u64,
+    pub(crate) ahead: u64,
+    pub(crate) fast: u64,
     /// How long a message takes, each way.
-    pub(super) latency: u64,
+    pub(crate) latency: u64,
 }
 
+/// Hears what a node tells a manager, and says whether that one listens there.
+pub(crate) type Listener<'a> = &'a mut dyn FnMut(usize, &str, Option<Event>) -> bool;
+
 impl FakeNode {
-    pub(super) fn clock(&self, now: u64) -> Moment {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        Self {
+            state: State::default(),
+            run: random.next(),
+            since: 0,
+            is_up: true,
+            ahead: random.below(1_000_000),
+            fast: random.below(10),
+            latency: random.between(1, 4),
+        }
+    }
+
+    /// It starts anew, and has forgotten everything.
+    pub(crate) fn restart(&mut self, now: u64, run: u64) {
+        (self.state, self.run, self.since, self.is_up) = (State::default(), run, now, true);
+    }
+
+    fn execute(
+        &mut self,
+        at: usize,
+        command: &Command,
+        manager: &Arc<str>,
+        (now, tell): (u64, Listener<'_>),
+    ) -> Result<Answer, Fault> {
+        let clock = self.clock(now);
+        let mut publish = |manager: &str, token: Option<&str>| {
+            let granted = |token: &str| Event::Granted { token: token.into(), waited_for: true };
+            tell(at, manager, token.map(granted))
+        };
+        let answer = self.state.answer(command, manager, clock, &mut publish);
+        if let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it)) {
+            tell(at, &manager, Some(event));
+        }
+        answer
+    }
+
+    pub(crate) fn clock(&self, now: u64) -> Moment {
         Moment::from_nanos((now * 1_000 + self.ahead) * 1_000)
     }
 }
 
 /// One connection to a node: what is under way in both directions, and when it arrives.
 #[derive(Default)]
-pub(super) struct FakeLine {
+pub(crate) struct FakeLine {
     pub(super) up: VecDeque<(u64, u64, Command)>,
     down: VecDeque<(u64, u64, Result<Answer, Fault>)>,
     is_cut: bool,
@@ -96,16 +135,101 @@ impl Wire for FakeWire {
     }
 }
 
-/// A client that acquires, holds and releases one lock, again and again.
-pub(super) struct FakeClient {
-    pub(super) wire: QuorumWire,
-    pub(super) seats: Vec<Seat>,
+/// The connections of one client to all nodes.
+pub(crate) struct FakeLinks {
+    pub(crate) seats: Vec<Seat>,
     slots: Vec<Arc<NodeSlot>>,
     pub(super) lines: Vec<Option<Arc<Mutex<FakeLine>>>>,
     /// What was sent on connections that have ended, and arrives: when, at which node, and its run.
     pub(super) strays: Vec<(u64, usize, u64, Command)>,
     /// The nodes that it can't reach.
-    pub(super) cut: Vec<bool>,
+    pub(crate) cut: Vec<bool>,
+}
+
+impl FakeLinks {
+    pub(crate) fn roster(nodes: usize, rejoin: Duration) -> Arc<Roster> {
+        let names = (0..nodes).map(|at| format!("n{at}").into()).collect();
+        Roster::new(names, rejoin, Names::new("", "fleet"))
+    }
+
+    fn new(roster: &Arc<Roster>) -> (QuorumWire, Self) {
+        let seats = roster.seats_of();
+        let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
+        let slots = made.iter().map(|(node, ..)| Arc::clone(node.slot())).collect();
+        let nodes: Vec<_> = made.into_iter().map(|(node, ..)| node).collect();
+        let (lines, cut) = (nodes.iter().map(|_| None).collect(), vec![false; nodes.len()]);
+        let wire = QuorumWire::new(nodes, Arc::clone(roster), NODE_LIMIT);
+        (wire, Self { seats, slots, lines, strays: Vec::new(), cut })
+    }
+
+    /// The connection of an engine, in place of the one that it had before.
+    pub(crate) fn connect(roster: &Arc<Roster>, before: Option<Self>) -> (Box<dyn Wire>, Self) {
+        let (wire, mut links) = Self::new(roster);
+        if let Some(before) = before {
+            (links.strays, links.cut) = (before.strays, before.cut);
+        }
+        (Box::new(wire), links)
+    }
+
+    /// Whether there is a connection to a node.
+    pub(crate) fn is_linked(&self, at: usize) -> bool {
+        self.lines[at].as_ref().is_some_and(|line| !line.lock().unwrap().is_cut)
+    }
+
+    /// Makes connections, and carries what is under way on them.
+    pub(crate) fn carry(
+        &mut self,
+        nodes: &mut [FakeNode],
+        manager: &Arc<str>,
+        (now, random): (u64, &mut Random),
+        tell: Listener<'_>,
+    ) {
+        for (index, node) in nodes.iter_mut().enumerate() {
+            let is_reached = node.is_up && !self.cut[index];
+            let is_used = |line: &Arc<_>| Arc::strong_count(line) > 1;
+            if is_reached && !self.lines[index].as_ref().is_some_and(is_used) && now % 20 == 0 {
+                let uptime = Duration::from_millis(now - node.since);
+                let run = node.run.to_string();
+                self.seats[index].introduced(Some(&run), Some(uptime), "", Moment::now()).unwrap();
+                let line = FakeLine { run: node.run, latency: node.latency, ..FakeLine::default() };
+                let line = Arc::new(Mutex::new(line));
+                self.slots[index].put(Ok((Box::new(FakeWire(Arc::clone(&line))), None)));
+                self.lines[index] = Some(line);
+            }
+            let Some(line) = &self.lines[index] else { continue };
+            let mut line = line.lock().unwrap();
+            line.now = now;
+            line.is_cut |= !is_reached || line.run != node.run;
+            if node.run != line.run || !node.is_up {
+                line.up.clear();
+            }
+            if line.is_cut {
+                // What was sent before it broke may still arrive, also after that of the next one.
+                let run = line.run;
+                let mut stray = |(_, _, command)| (now + random.below(1_000), index, run, command);
+                self.strays.extend(line.up.drain(..).map(&mut stray));
+            }
+            while line.up.front().is_some_and(|(at, ..)| *at <= now) {
+                let Some((_, seq, command)) = line.up.pop_front() else { break };
+                let answer = node.execute(index, &command, manager, (now, tell));
+                let back = now + line.latency;
+                line.down.push_back((back, seq, answer));
+            }
+        }
+        self.strays.retain(|(due, index, run, command)| {
+            let node = &mut nodes[*index];
+            if *due <= now && node.run == *run && node.is_up {
+                let _ = node.execute(*index, command, manager, (now, tell));
+            }
+            *due > now
+        });
+    }
+}
+
+/// A client that acquires, holds and releases one lock, again and again.
+pub(super) struct FakeClient {
+    pub(super) wire: QuorumWire,
+    pub(super) links: FakeLinks,
     pub(super) token: Arc<str>,
     pub(super) doing: Doing,
     seq: u64,
@@ -132,16 +256,7 @@ impl FakeQuorum {
     pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
         let mut random = Random::new(seed);
         simulated::begin(BEGIN * 1_000_000, seed);
-        let node = |random: &mut Random| FakeNode {
-            state: State::default(),
-            run: random.next(),
-            since: 0,
-            is_up: true,
-            ahead: random.below(1_000_000),
-            fast: random.below(10),
-            latency: random.between(1, 4),
-        };
-        let nodes: Vec<_> = (0..nodes).map(|_| node(&mut random)).collect();
+        let nodes: Vec<_> = (0..nodes).map(|_| FakeNode::new(&mut random)).collect();
         let clients = (0..clients).map(|_| FakeClient::new(nodes.len())).collect();
         let last_fence = 0;
         Self { random, now: BEGIN, nodes, clients, last_fence, grants: 0 }
@@ -159,54 +274,10 @@ impl FakeQuorum {
         Ok(())
     }
 
-    /// Makes the connections of a client, and carries what is under way on them.
     fn carry(&mut self, at: usize) {
-        let (now, client) = (self.now, &mut self.clients[at]);
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            let is_reached = node.is_up && !client.cut[index];
-            if is_reached && !client.wire.nodes[index].is_linked() && now % 20 == 0 {
-                let uptime = Duration::from_millis(now - node.since);
-                let run = node.run.to_string();
-                client.seats[index]
-                    .introduced(Some(&run), Some(uptime), "", Moment::now())
-                    .unwrap();
-                let line = FakeLine { run: node.run, latency: node.latency, ..FakeLine::default() };
-                let line = Arc::new(Mutex::new(line));
-                client.slots[index].put(Ok((Box::new(FakeWire(Arc::clone(&line))), None)));
-                client.lines[index] = Some(line);
-            }
-            let Some(line) = &client.lines[index] else { continue };
-            let mut line = line.lock().unwrap();
-            line.now = now;
-            line.is_cut |= !is_reached || line.run != node.run;
-            if node.run != line.run || !node.is_up {
-                line.up.clear();
-            }
-            if line.is_cut {
-                // What was sent before it broke may still arrive, also after that of the next one.
-                let (run, random) = (line.run, &mut self.random);
-                let stray = |(_, _, command)| (now + random.below(1_000), index, run, command);
-                client.strays.extend(line.up.drain(..).map(stray));
-            }
-            while line.up.front().is_some_and(|(at, ..)| *at <= now) {
-                let Some((_, seq, command)) = line.up.pop_front() else { break };
-                let clock = node.clock(now);
-                let manager: Arc<str> = format!("m{at}").into();
-                let answer = node.state.answer(&command, &manager, clock, &mut |_, _| true);
-                let back = now + line.latency;
-                line.down.push_back((back, seq, answer));
-            }
-        }
-        let nodes = &mut self.nodes;
-        client.strays.retain(|(due, index, run, command)| {
-            let node = &mut nodes[*index];
-            if *due <= now && node.run == *run && node.is_up {
-                let clock = node.clock(now);
-                let manager: Arc<str> = format!("m{at}").into();
-                let _ = node.state.answer(command, &manager, clock, &mut |_, _| true);
-            }
-            *due > now
-        });
+        let (manager, times) = (format!("m{at}").into(), (self.now, &mut self.random));
+        let links = &mut self.clients[at].links;
+        links.carry(&mut self.nodes, &manager, times, &mut |_, _, _| true);
     }
 
     fn act(&mut self, at: usize) -> Result<(), String> {
@@ -287,12 +358,11 @@ impl FakeQuorum {
                 let (now, run) = (self.now, self.random.next());
                 let young = self.nodes.iter().filter(|it| now - it.since < 4_000).count();
                 if young < self.nodes.len() / 2 {
-                    let it = &mut self.nodes[node];
-                    (it.state, it.run, it.since, it.is_up) = (State::default(), run, now, true);
+                    self.nodes[node].restart(now, run);
                 }
             }
-            2 => self.clients[client].cut[node] = true,
-            3 => self.clients.iter_mut().for_each(|client| client.cut.fill(false)),
+            2 => self.clients[client].links.cut[node] = true,
+            3 => self.clients.iter_mut().for_each(|client| client.links.cut.fill(false)),
             _ => self.nodes[node].latency = self.random.pick(&[1, 2, 5, 30, 90]),
         }
     }
@@ -307,7 +377,7 @@ impl FakeQuorum {
                     return Err(fault.what);
                 }
                 let clients = &mut world.clients;
-                let mut seats = clients.iter().flat_map(|client| &client.seats);
+                let mut seats = clients.iter().flat_map(|client| &client.links.seats);
                 if seats.any(|seat| seat.bar(Moment::now()) == Some(Vote::Clock)) {
                     return Err("a clock counts as fast that is not".into());
                 }
@@ -319,17 +389,9 @@ impl FakeQuorum {
 
 impl FakeClient {
     fn new(nodes: usize) -> Self {
-        let names = (0..nodes).map(|at| format!("n{at}").into()).collect();
-        let roster = Roster::new(names, REJOIN, Names::new("", "fleet"));
-        let seats = roster.seats_of();
-        let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
-        let slots = made.iter().map(|(node, ..)| Arc::clone(node.slot())).collect();
-        let nodes_made = made.into_iter().map(|(node, ..)| node).collect();
-        let wire = QuorumWire::new(nodes_made, roster, NODE_LIMIT);
-        let (lines, cut) = ((0..nodes).map(|_| None).collect(), vec![false; nodes]);
+        let (wire, links) = FakeLinks::new(&FakeLinks::roster(nodes, REJOIN));
         let doing = Doing::Rests { until: 0 };
-        let (token, strays) = ("".into(), Vec::new());
-        Self { wire, seats, slots, lines, strays, cut, token, doing, seq: 0 }
+        Self { wire, links, token: "".into(), doing, seq: 0 }
     }
 
     pub(super) fn push(&mut self, verb: Verb) {

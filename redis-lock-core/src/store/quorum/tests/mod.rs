@@ -1,6 +1,6 @@
 //! What a quorum does while its nodes and their clocks do what they like.
 
-mod fake;
+pub(crate) mod fake;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn what_a_loser_has_is_given_back_and_a_late_vote_of_a_winner_is_kept() {
     let losers = |fault| {
         plant(fault);
         let mut world = FakeQuorum::new(1, 3, 1);
-        world.clients[0].cut = vec![false, true, true];
+        world.clients[0].links.cut = vec![false, true, true];
         world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
         let mut having = 0;
         for _ in 0..200 {
@@ -119,14 +119,14 @@ fn a_node_whose_leases_end_too_soon_does_not_vote() {
         world.nodes.iter_mut().for_each(|node| node.fast = fast);
         world.nodes[1].fast = 0;
         world.pass(1_500);
-        let bar = world.clients[0].seats[0].bar(Moment::now());
-        world.clients[0].cut[2] = true;
+        let bar = world.clients[0].links.seats[0].bar(Moment::now());
+        world.clients[0].links.cut[2] = true;
         world.pass(1_200);
         let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
         world.nodes.iter_mut().for_each(|node| node.fast = 0);
-        world.clients[0].cut[2] = false;
+        world.clients[0].links.cut[2] = false;
         world.pass(6_000);
-        let later = world.clients[0].seats[0].bar(Moment::now());
+        let later = world.clients[0].links.seats[0].bar(Moment::now());
         plant(None);
         simulated::end();
         (bar, is_kept, later)
@@ -157,9 +157,9 @@ fn a_young_node_whose_leases_end_too_soon_does_not_keep_a_lock_either() {
         let token = Arc::clone(&world.clients[0].token);
         world.nodes.iter_mut().for_each(|node| node.fast = 0);
         world.nodes[0].fast = fast;
-        let seat = &world.clients[0].seats[0];
+        let seat = &world.clients[0].links.seats[0];
         seat.introduced(Some("restarted"), None, "", Moment::now()).unwrap();
-        world.clients[0].cut[2] = true;
+        world.clients[0].links.cut[2] = true;
         world.pass(1_200);
         let is_kept = world.clients[0].token == token && world.clients[0].holds(world.now);
         simulated::end();
@@ -181,19 +181,19 @@ fn a_vote_that_a_lost_release_may_end_does_not_count() {
         let command = Command { names, kind: Kind::Mutex, verb, timeout: TTL };
         let clock = world.nodes[1].clock(BEGIN);
         let _ = world.nodes[1].state.answer(&command, &"m9".into(), clock, &mut |_, _| true);
-        world.clients[0].cut[2] = true;
+        world.clients[0].links.cut[2] = true;
         world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
         let is_release =
             |(.., command): &(_, _, Command)| matches!(command.verb, Verb::Release { .. });
         let is_undone = |world: &FakeQuorum| {
-            let line = world.clients[0].lines[0].as_ref().map(|line| line.lock().unwrap());
+            let line = world.clients[0].links.lines[0].as_ref().map(|line| line.lock().unwrap());
             line.is_some_and(|line| line.up.iter().any(is_release))
         };
         (0..).find(|_| world.step().is_err() || is_undone(&world));
         let token = Arc::clone(&world.clients[0].token);
-        world.clients[0].cut[0] = true;
+        world.clients[0].links.cut[0] = true;
         world.step().unwrap();
-        world.clients[0].cut[0] = false;
+        world.clients[0].links.cut[0] = false;
         world.nodes[1].state = State::default();
         world.clients[0].doing = Doing::Rests { until: u64::MAX };
         while !world.clients[0].wire.nodes[0].is_linked() {
@@ -218,12 +218,12 @@ fn a_vote_that_a_lost_release_may_end_does_not_count() {
 fn what_arrives_when_its_lease_would_be_long_over_is_given_back() {
     let mut world = FakeQuorum::new(1, 3, 1);
     world.nodes[0].latency = 90;
-    world.clients[0].cut[1..].fill(true);
+    world.clients[0].links.cut[1..].fill(true);
     world.clients[0].doing = Doing::Rests { until: BEGIN + 50 };
     world.pass(60);
-    world.clients[0].cut[0] = true;
+    world.clients[0].links.cut[0] = true;
     world.pass(40);
-    let strays = &mut world.clients[0].strays;
+    let strays = &mut world.clients[0].links.strays;
     // The release that was sent behind it is lost.
     strays.retain(|(.., command)| command.verb.acquires());
     strays.iter_mut().for_each(|(due, ..)| *due += 60_000);
@@ -231,7 +231,7 @@ fn what_arrives_when_its_lease_would_be_long_over_is_given_back() {
     world.clients[0].leave();
     world.pass(1);
     world.clients[0].doing = Doing::Rests { until: u64::MAX };
-    while !world.clients[0].strays.is_empty() {
+    while !world.clients[0].links.strays.is_empty() {
         world.pass(1);
     }
     let has_it = |world: &mut FakeQuorum| {
@@ -243,7 +243,7 @@ fn what_arrives_when_its_lease_would_be_long_over_is_given_back() {
         matches!(answer, Ok(Answer::Busy(_)))
     };
     assert!(has_it(&mut world));
-    world.clients[0].cut[0] = false;
+    world.clients[0].links.cut[0] = false;
     world.pass(300);
     assert!(!has_it(&mut world));
 }

@@ -118,7 +118,7 @@ impl QuorumWire {
         let command = question.command.clone();
         let is_reader = command.verb.token().is_some_and(|token| {
             let kinds = self.nodes.iter().map(|it| it.tokens.other_kind(token, command.kind));
-            kinds.flatten().flatten().any(|kind| kind == Kind::Read)
+            kinds.flatten().flatten().any(|kind| kind == Kind::Read) && !planted!(ReaderStaysAway)
         });
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let is_asked = match &command.verb {

@@ -1,0 +1,175 @@
+//! Programs that use locks of a quorum, and what they have of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::kind::Kind;
+use crate::lock::hold::Hold;
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::executor::sleep;
+use crate::simulation::random::Random;
+use crate::{Guard, LockError, Locks, Request, Token};
+
+/// The lease of those who take locks at random.
+pub(super) const TTL: Duration = Duration::from_millis(1_000);
+
+/// A guard of a process.
+pub(super) struct QuorumHold {
+    process: usize,
+    key: &'static str,
+    hold: Arc<Hold>,
+    /// It is about to become a reader.
+    is_leaving: Cell<bool>,
+}
+
+#[derive(Default)]
+pub(super) struct QuorumNotes {
+    holds: Vec<Rc<QuorumHold>>,
+    fences: BTreeMap<&'static str, u64>,
+    pub(super) grants: u32,
+    pub(super) losses: u32,
+    /// Tokens that were given away.
+    gifts: Vec<(&'static str, Token)>,
+    violation: Option<String>,
+}
+
+impl QuorumNotes {
+    pub(super) fn readers(&self) -> usize {
+        self.holds.iter().filter(|it| it.hold.last_kind() == Kind::Read).count()
+    }
+
+    pub(super) fn check(&mut self, believes: &dyn Fn(usize, &Hold) -> bool) -> Result<(), String> {
+        let held: Vec<_> = self.holds.iter().filter(|it| believes(it.process, &it.hold)).collect();
+        let reads = |it: &QuorumHold| it.is_leaving.get() || it.hold.last_kind() == Kind::Read;
+        for (at, one) in held.iter().enumerate() {
+            let excluded = |it: &&&Rc<QuorumHold>| it.key == one.key && !(reads(it) && reads(one));
+            if let Some(other) = held.iter().skip(at + 1).find(excluded) {
+                let (one, other) = (&one.hold.token, &other.hold.token);
+                return Err(format!("{one} and {other} have one lock"));
+            }
+        }
+        self.violation.take().map_or(Ok(()), Err)
+    }
+}
+
+/// A guard with its entry in the notes.
+pub(super) struct Noted {
+    guard: Option<Guard>,
+    note: Rc<QuorumHold>,
+    notes: Rc<RefCell<QuorumNotes>>,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.notes.borrow_mut().holds.retain(|it| !Rc::ptr_eq(it, &self.note));
+    }
+}
+
+pub(super) struct QuorumCaller {
+    pub(super) locks: Locks,
+    pub(super) random: Random,
+    pub(super) notes: Rc<RefCell<QuorumNotes>>,
+}
+
+impl QuorumCaller {
+    fn request(&mut self, key: &'static str) -> Request {
+        match key {
+            "mutex" => self.locks.mutex(key).fenced(),
+            _ if self.random.percent(50) => self.locks.read(key),
+            _ => self.locks.write(key),
+        }
+    }
+
+    fn note(&self, key: &'static str, process: usize, guard: Guard) -> Noted {
+        let hold = Arc::clone(guard.hold());
+        let note = Rc::new(QuorumHold { process, key, hold, is_leaving: Cell::default() });
+        let mut notes = self.notes.borrow_mut();
+        notes.grants += 1;
+        if let Some(fence) = guard.fence().filter(|_| guard.hold().demand.adopts.is_none()) {
+            let last = notes.fences.insert(key, fence).unwrap_or(0);
+            if fence <= last {
+                notes.violation.get_or_insert(format!("{key} has fence {fence} after {last}"));
+            }
+        }
+        notes.holds.push(Rc::clone(&note));
+        Noted { guard: Some(guard), note, notes: Rc::clone(&self.notes) }
+    }
+
+    /// Takes a lock and becomes a reader of it, for this long.
+    pub(super) async fn reads_what_it_wrote(self, process: usize, ttl: Duration, time: u64) {
+        let Ok(guard) = self.locks.write("files").ttl(ttl).acquire().await else { return };
+        let noted = self.downgraded(self.note("files", process, guard)).await;
+        sleep(time).await;
+        drop(noted);
+    }
+
+    async fn downgraded(&self, mut noted: Noted) -> Noted {
+        noted.note.is_leaving.set(true);
+        if let Some(guard) = noted.guard.take() {
+            noted.guard = guard.downgrade().await.ok();
+        }
+        noted
+    }
+
+    /// Holds a lock for this long.
+    pub(super) async fn holds(self, process: usize, time: u64) {
+        let Ok(guard) = self.locks.mutex("mutex").ttl(TTL).acquire().await else { return };
+        let noted = self.note("mutex", process, guard);
+        sleep(time).await;
+        drop(noted);
+    }
+
+    /// Takes one lock after the other until this time.
+    pub(super) async fn lives(mut self, process: usize, until: u64) {
+        while clock::now() < until {
+            sleep(self.random.below(120) * MILLI).await;
+            let gift = self.notes.borrow_mut().gifts.pop();
+            let key = self.random.pick(&["mutex", "files"]);
+            let wait = Duration::from_millis(self.random.pick(&[0, 150, 1_500, 6_000]));
+            let began = clock::now();
+            let (key, outcome) = match gift {
+                Some((key, token)) => (key, self.locks.mutex(key).ttl(TTL).adopt(token).await),
+                None => (key, self.request(key).ttl(TTL).wait(wait).acquire().await),
+            };
+            let took = Duration::from_nanos(clock::now() - began);
+            if took > wait + Duration::from_millis(1_600) {
+                let what = format!("a wait of {wait:?} took {took:?}");
+                self.notes.borrow_mut().violation.get_or_insert(what);
+            }
+            if let Ok(guard) = outcome {
+                let noted = self.note(key, process, guard);
+                self.uses(key, noted).await;
+            }
+        }
+    }
+
+    async fn uses(&mut self, key: &'static str, mut noted: Noted) {
+        sleep(self.random.pick(&[0, 10, 60, 300, 2_500]) * MILLI).await;
+        let is_writer = noted.note.hold.last_kind() == Kind::Write;
+        if is_writer && self.random.percent(50) {
+            noted = self.downgraded(noted).await;
+            sleep(self.random.pick(&[0, 10, 300, 1_500]) * MILLI).await;
+        }
+        let Some(guard) = noted.guard.take() else { return };
+        if self.random.percent(20) {
+            let _ = guard.extend(Duration::from_millis(1_200)).await;
+            sleep(self.random.pick(&[0, 300]) * MILLI).await;
+        }
+        if matches!(guard.loss(), Some(LockError::Lost { .. })) {
+            self.notes.borrow_mut().losses += 1;
+        }
+        let gives = key == "mutex" && guard.is_held() && self.random.percent(15);
+        drop(noted);
+        match self.random.below(2) {
+            _ if gives => {
+                let token = guard.detach();
+                self.notes.borrow_mut().gifts.push((key, token));
+            }
+            0 => drop(guard),
+            _ => drop(guard.release().await),
+        }
+    }
+}
