@@ -48,7 +48,7 @@ impl Servers {
                 let bad = |error| ConfigError::BadUrl { problem: problem(&error) };
                 self.sentinels = own.map_err(bad)?;
             }
-            Topology::Quorum if self.clients.len() < 3 || self.clients.len() % 2 == 0 => {
+            Topology::Quorum if self.clients.len() < 3 || self.clients.len().is_multiple_of(2) => {
                 return Err(ConfigError::QuorumSize { given: self.clients.len() });
             }
             Topology::Quorum => {
