@@ -286,11 +286,11 @@ fn what_a_refused_attempt_has_on_a_node_that_is_away_is_given_back_when_it_is_ba
     world.clients[0].push(Verb::Acquire(terms(Some(PLACE))));
     world.pass(30);
     assert_eq!(world.having(), 3, "it keeps its node");
-    world.clients[0].cut[0] = true;
+    world.clients[0].links.cut[0] = true;
     world.pass(30);
     world.clients[0].push(Verb::Acquire(terms(None)));
     world.pass(30);
-    world.clients[0].cut[0] = false;
+    world.clients[0].links.cut[0] = false;
     world.pass(60);
     let having = world.having();
     simulated::end();
