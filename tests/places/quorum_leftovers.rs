@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use redis_locks::Locks;
+use redis_locks::{LockError, Locks, LossReason};
 use testbed::{Server, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
@@ -41,4 +41,23 @@ fn what_reaches_a_node_after_its_adopter_has_released_it_leaves_nothing() {
     // The acquisition has arrived there by then.
     thread::sleep(ms(1_000));
     eventually(ms(20_000), "it is given back", || nodes.having("lock:k") == 0);
+}
+
+#[test]
+fn a_hold_that_may_have_been_interrupted_is_not_adopted() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().ttl(ms(1_000)).open().unwrap();
+    let guard = take(locks.mutex("k"));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:k") == 3);
+    let token = guard.detach();
+    // As nodes have it that got it late, or for longer.
+    for server in &nodes.servers[..2] {
+        server.run::<()>("PEXPIRE lock:k 60000");
+    }
+    eventually(PATIENCE, "its lease has ended", || nodes.having("lock:k") == 2);
+    let token = token.to_string().parse().unwrap();
+    let adopted = locks.mutex("k").blocking_adopt(token);
+    let is_lost = matches!(adopted, Err(LockError::Lost { reason: LossReason::Expired, .. }));
+    assert!(is_lost, "{adopted:?}");
+    eventually(PATIENCE, "it is given back", || nodes.having("lock:k") == 0);
 }

@@ -6,7 +6,8 @@ use crate::api::acquire;
 use crate::api::nesting::Caller;
 use crate::api::scope;
 use crate::domain::demand::Adopted;
-use crate::{ConfigError, Guard, LockError, Request, Token};
+use crate::domain::env;
+use crate::{ConfigError, Guard, LockError, LossReason, Request, Token};
 
 /// What [`Request::run`] runs: an async closure, `async |guard| …`. Every `AsyncFnOnce(&Guard) -> T` is one.
 #[diagnostic::on_unimplemented(
@@ -75,7 +76,8 @@ impl Request {
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
-    /// this key or as this kind; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
+    /// this key or as this kind, and on a quorum when the lease of the guard has ended, by the clocks of the two
+    /// machines; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
     /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
     ///
     /// # Cancel safety
@@ -89,7 +91,12 @@ impl Request {
         let fence = acquire::fence_of(&self, &token).await?;
         self.options.adopts = Some(Box::new(Adopted { token: token.whole(), fence }));
         self.options.fenced = false;
-        acquire::adopt(self)?.granted().await
+        let guard = acquire::adopt(self)?.granted().await?;
+        if token.unsettled().end.is_some_and(|end| end <= env::wall()) {
+            // Nodes of a quorum that had it late, or for longer, may agree again after others had the lock.
+            return Err(guard.hold().lost_error(LossReason::Expired));
+        }
+        Ok(guard)
     }
 
     /// [`adopt`](Self::adopt) for code without an async runtime.

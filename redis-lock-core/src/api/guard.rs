@@ -13,6 +13,7 @@ use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;
+use crate::domain::env;
 use crate::engine::LockId;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Wants};
@@ -308,7 +309,7 @@ impl Guard {
     /// [adopted](crate::Request::adopt), in this process or in another one.
     ///
     /// Renewal stops and the lease runs on, so the token must be adopted before the lease ends. Else the
-    /// lock is free then. A lock that [never expires](crate::Request::never_expires) waits for its
+    /// lock is free then. On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::Request::never_expires) waits for its
     /// adopter without a limit.
     ///
     /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
@@ -333,7 +334,9 @@ impl Guard {
             None => {
                 // What the majority has not waited for may reach the last node after its release.
                 let is_quorum = self.locks.settings().rejoin.is_some();
-                self.locks.link().detach(&self.id, &self.hold, is_quorum)
+                let end = is_quorum.then(|| env::wall().checked_add(self.remaining())).flatten();
+                let token = self.locks.link().detach(&self.id, &self.hold, is_quorum);
+                token.map(|token| token.ending(end))
             }
         };
         // A lost lock may have a release on its way, which would end the hold of an adopter.

@@ -120,6 +120,13 @@ impl Token {
         Self { unsettled, ..self.whole() }
     }
 
+    /// The same, to be adopted before this time.
+    pub(crate) fn ending(mut self, end: Option<SystemTime>) -> Self {
+        let unsettled = Unsettled { end, ..self.unsettled() };
+        self.unsettled = (!unsettled.is_settled()).then(|| Box::new(unsettled));
+        self
+    }
+
     /// The commands about it that a server may still execute, as far as the process that gave it
     /// away knew.
     pub(crate) fn unsettled(&self) -> Unsettled {
@@ -265,6 +272,9 @@ pub(crate) struct Unsettled {
     pub(crate) doubt: Duration,
     /// A cut to this lease may still be executed, so that no answer is trusted for longer.
     pub(crate) at_most: Option<Duration>,
+    /// On a quorum, when the lease of the hold ends, by the clock of the machine that gave it away. What is
+    /// on a majority of nodes after that may have come there late, when others had the lock in between.
+    pub(crate) end: Option<SystemTime>,
 }
 
 impl Unsettled {
@@ -276,22 +286,28 @@ impl Unsettled {
     /// Reads what `Display` wrote.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
+        let (text, end) = match text.split_once('@') {
+            Some((text, end)) => (text, Some(UNIX_EPOCH.checked_add(millis(end)?)?)),
+            None => (text, None),
+        };
         let (doubt, at_most) = match text.split_once('/') {
             Some((doubt, at_most)) => (doubt, Some(millis(at_most)?)),
             None => (text, None),
         };
-        Some(Self { doubt: millis(doubt)?, at_most })
+        Some(Self { doubt: millis(doubt)?, at_most, end })
     }
 }
 
-/// Whole milliseconds: the doubt, rounded up, and after a slash the lease of the cut.
+/// Whole milliseconds: the doubt, rounded up, after a slash the lease of the cut, and after an `@` when the
+/// lease ends.
 impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.doubt.as_nanos().div_ceil(1_000_000))?;
-        match self.at_most {
-            Some(at_most) => write!(f, "/{}", at_most.as_millis()),
-            None => Ok(()),
+        if let Some(at_most) = self.at_most {
+            write!(f, "/{}", at_most.as_millis())?;
         }
+        let end = self.end.and_then(|end| end.duration_since(UNIX_EPOCH).ok());
+        end.map_or(Ok(()), |end| write!(f, "@{}", end.as_millis()))
     }
 }
 
@@ -385,6 +401,8 @@ mod tests {
             "rl1.a.b.c.d\n",
             "rl1.a.b.c.d#0?",
             "rl1.a.b.c.d#0?1/",
+            "rl1.a.b.c.d#0?1@",
+            "rl1.a.b.c.d#0?1@99999999999999999999",
         ] {
             assert!(text.parse::<Token>().is_err(), "{text}");
         }
@@ -395,7 +413,8 @@ mod tests {
         let token = Token::fresh("m1", "host/17 what? job/3").next_turn();
         for (doubt, at_most) in [(35, None), (0, Some(30)), (35, Some(30)), (0, None)] {
             let seconds = Duration::from_secs;
-            let unsettled = Unsettled { doubt: seconds(doubt), at_most: at_most.map(seconds) };
+            let end = (doubt > 0).then(|| UNIX_EPOCH + seconds(1_800_000_000));
+            let unsettled = Unsettled { doubt: seconds(doubt), at_most: at_most.map(seconds), end };
             let given = token.given_away(unsettled);
             let read: Token = given.to_string().parse().unwrap();
             assert_eq!((read.unsettled(), read.label()), (unsettled, token.label()));

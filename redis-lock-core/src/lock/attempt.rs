@@ -186,7 +186,7 @@ impl Attempt {
             OnServer::Asked | OnServer::Nothing => Duration::ZERO,
         };
         self.on_server = OnServer::Nothing;
-        self.token.given_away(Unsettled { doubt, at_most })
+        self.token.given_away(Unsettled { doubt, at_most, end: None })
     }
 }
 
