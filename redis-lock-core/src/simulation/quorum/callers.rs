@@ -91,7 +91,9 @@ impl QuorumCaller {
         if let Some(fence) = guard.fence().filter(|_| guard.hold().demand.adopts.is_none()) {
             let last = notes.fences.insert(key, fence).unwrap_or(0);
             if fence <= last {
-                notes.violation.get_or_insert(format!("{key} has fence {fence} after {last}"));
+                notes
+                    .violation
+                    .get_or_insert_with(|| format!("{key} has fence {fence} after {last}"));
             }
         }
         notes.holds.push(Rc::clone(&note));
