@@ -25,10 +25,10 @@ const OF_FAULTS: [(&str, &str); 3] =
     [("faults", "::"), ("locks", "without_scripts"), ("locks", "transactions")];
 
 /// Of these, what depends on the version of a server most: transactions, and what a server refuses. It is
-/// little enough for each change.
+/// little enough for each change. One test starts all versions itself.
 const OF_VERSIONS: &str = "binary(faults) & test(/^(acquire|release|renewal|waiting)::.*::by_transactions$/) \
      | binary(faults) & test(/^server_state::.*::usual$/) \
-     | binary(locks) & test(/^(transactions|without_scripts)::/)";
+     | binary(locks) & test(/^(transactions|without_scripts)::/) & !test(every_version_is_used)";
 
 /// The tests of faults, and those of locks without scripts, on each of these servers, or on all that can be
 /// had.
