@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     {
         return worker::work(rest);
     }
-    let options = Options::read(&arguments)?;
+    let options = Options::read();
     let started = Instant::now();
     let installed = Installed::everything();
     let outcomes = run_all(&options, &installed);

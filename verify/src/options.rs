@@ -1,59 +1,50 @@
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use clap::Parser;
 
 use crate::contender::Contender;
 use crate::fault::Fault;
 
-/// What is run, and where the results go.
+/// One workload under one set of faults, against this library and eight others
+#[derive(Parser)]
+#[command(name = "cargo xtask verify", bin_name = "cargo xtask verify")]
 pub(crate) struct Options {
+    #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// How many cells run at the same time.
+    /// How many cells run at the same time
+    #[arg(long, default_value_t = 3)]
     pub(crate) beside: usize,
+    /// Only this fault; may be given several times
+    #[arg(long = "fault", value_parser = Fault::named)]
     pub(crate) faults: Vec<Fault>,
+    /// Only this library; may be given several times
+    #[arg(long = "library", value_parser = Contender::named)]
     pub(crate) contenders: Vec<Contender>,
-    /// Where tables and plots are written; without it they are only shown.
+    /// The folder for tables and plots; without it they are only shown
+    #[arg(long)]
     pub(crate) out: Option<PathBuf>,
     /// Where the histories stay.
+    #[arg(skip = testbed::target_dir().join("verify/histories"))]
     pub(crate) histories: PathBuf,
     /// As it was typed.
+    #[arg(skip = typed())]
     pub(crate) command: String,
 }
 
 impl Options {
-    /// `[--rounds N] [--beside N] [--fault id]… [--library id]… [--out dir]`.
-    pub(crate) fn read(arguments: &[String]) -> Result<Self> {
-        let mut options = Self {
-            rounds: 3,
-            beside: 3,
-            faults: Vec::new(),
-            contenders: Vec::new(),
-            out: None,
-            histories: testbed::target_dir().join("verify/histories"),
-            command: ["cargo xtask verify"]
-                .into_iter()
-                .chain(arguments.iter().map(String::as_str).take_while(|word| *word != "--out"))
-                .collect::<Vec<_>>()
-                .join(" "),
-        };
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;
-            match argument.as_str() {
-                "--rounds" => options.rounds = value.parse()?,
-                "--beside" => options.beside = value.parse()?,
-                "--fault" => options.faults.push(Fault::named(value)?),
-                "--library" => options.contenders.push(Contender::named(value)?),
-                "--out" => options.out = Some(value.into()),
-                other => bail!("there is no option `{other}`"),
-            }
-        }
+    pub(crate) fn read() -> Self {
+        let mut options = Self::parse();
         if options.faults.is_empty() {
             options.faults = Fault::ALL.to_vec();
         }
         if options.contenders.is_empty() {
             options.contenders = Contender::ALL.to_vec();
         }
-        Ok(options)
+        options
     }
+}
+
+fn typed() -> String {
+    let words = std::env::args().skip(1).take_while(|word| word != "--out");
+    ["cargo xtask verify".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }

@@ -10,6 +10,7 @@ mod floors;
 mod links;
 mod mayhem;
 mod memory;
+mod minutes;
 mod mutants;
 mod outages;
 mod server_choice;
@@ -24,56 +25,135 @@ mod verify;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
 
-const USAGE: &str = "\
-cargo xtask <command>
+use outages::OutageOptions;
+use simulate::SimulateOptions;
+use soak::{Mix, SoakOptions, WorkerTerms};
 
-  test [--yes] [filter …]      find or fetch a server, then run every test; `--yes` installs a
-                               package of the system without asking where there is no server
-  demo [--yes]                 processes share a counter, without and with the lock
-  soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
-                               `--place single|cluster|sentinel|quorum` says where, with
-                               `--server redis|valkey`;
-                               `--scripting never|mixed` has all or half of the `--workers N` do
-                               without scripts
-  simulate --minutes N [--from-seed S], --seed S, --planted
-                               the real engine in a simulated world
-  simulate --exhaustive [--depth D] [--scenario S] [--planted]
-                               all small histories in which at most D messages go wrong
-  threads [--schedules N]      what threads share, in N orders of their steps for each primitive
-  build-time                   what an annotated function costs a build, in time and code
-  mayhem [--seconds N] [--scripting never|mixed]
-                               500 waiters in ten processes that are killed at random
-  memory [--seconds N]         whether contended keys leave the memory of a process as it is
-  outages [--reshard S] [--kill S] [--server redis|valkey]
-                               what locks on a cluster of 3 + 3 cost while its slots move for S
-                               seconds, and while its primaries are killed
-  servers [--write] [version …]
-                               every public call on each server that can be had, in each setting;
-                               compares, or writes, the table of docs/PROTOCOL.md
-  test-on [version …]          the tests of faults and those without scripts on each of these servers,
-                               or on all: 5.0, 6.0, 6.2, here, 7.4, 8, 9
-  tenants [--seconds N]        another program writes anything to the keys of a lock, with scripts and
-                               without, for N seconds each: whether it costs more than that lock
-  mutants [file …]             which small changes of the parts without I/O no test sees, by
-                               cargo-mutants; takes hours without a file
-  verify [--rounds N] [--fault F] [--library L] [--beside N] [--out DIR]
-                               one workload under one set of faults, against this library and eight
-                               others; without options into docs/verify
-  bench [--quick …]            all lock crates side by side; without options into docs/bench
-  floors                       whether modules lie above one another without circles
-  shape                        whether files and functions are short, and names of types single
-  links                        whether documents point to what is there
-  cases [--write]              whether tests/CASES.md fits the tests
-  public-api [--write]         whether tests/public-api fits the libraries
-  ci [step …]                  all that has to pass: checks of every sort, then the tests;
-                               `long` for what builds other packages from nothing
-";
+/// The commands of this repository
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Find or fetch a server, then run every test
+    Test {
+        /// Install a package of the system without asking, where there is no server
+        #[arg(long)]
+        yes: bool,
+        /// Passed to the test runner
+        #[arg(allow_hyphen_values = true)]
+        filters: Vec<String>,
+    },
+    /// Processes share a counter, without and with the lock
+    Demo {
+        /// Install a package of the system without asking, where there is no server
+        #[arg(long)]
+        yes: bool,
+    },
+    /// A process of the demo
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerOptions),
+    /// Random faults on real servers, with a check of the history
+    Soak(SoakOptions),
+    /// A process of the soak
+    #[command(hide = true)]
+    SoakWorker(WorkerTerms),
+    /// The real engine in a simulated world
+    Simulate(SimulateOptions),
+    /// What threads share, in many orders of their steps
+    Threads {
+        /// How many orders are tried for each primitive
+        #[arg(long, default_value_t = 100_000)]
+        schedules: u64,
+    },
+    /// What an annotated function costs a build, in time and code
+    BuildTime,
+    /// 500 waiters in ten processes that are killed at random
+    Mayhem {
+        #[arg(long, default_value_t = 120)]
+        seconds: u64,
+        /// Which processes do without scripts
+        #[arg(long, value_enum, default_value_t = Mix::Auto)]
+        scripting: Mix,
+    },
+    /// Whether contended keys leave the memory of a process as it is
+    Memory {
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+    },
+    /// What locks on a cluster of 3 + 3 cost while slots move, and while primaries are killed
+    Outages(OutageOptions),
+    /// Every public call on each server that can be had, in each setting, against docs/PROTOCOL.md
+    Servers {
+        /// Write the table of the document
+        #[arg(long)]
+        write: bool,
+        /// Only these servers: 5.0, 6.0, 6.2, here, 7.4, 8, 9
+        versions: Vec<String>,
+    },
+    /// The tests of faults, and those without scripts, on each server that can be had
+    TestOn {
+        /// Only these servers: 5.0, 6.0, 6.2, here, 7.4, 8, 9
+        versions: Vec<String>,
+    },
+    /// Another program writes anything to the keys of a lock: whether it costs more than that lock
+    Tenants {
+        /// For how long in each setting: with scripts, and without
+        #[arg(long, default_value_t = 150)]
+        seconds: u64,
+    },
+    /// Which small changes of the parts without I/O no test sees, by cargo-mutants
+    Mutants {
+        /// Files of redis-lock-core/src; without them it takes hours
+        files: Vec<String>,
+    },
+    /// One workload under one set of faults, against this library and eight others
+    #[command(disable_help_flag = true)]
+    Verify(PassedOn),
+    /// All lock crates side by side
+    #[command(disable_help_flag = true)]
+    Bench(PassedOn),
+    /// Whether modules lie above one another without circles
+    Floors,
+    /// Whether files and functions are short, and names of types single
+    Shape,
+    /// Whether documents point to what is there
+    Links,
+    /// Whether tests/CASES.md fits the tests
+    Cases {
+        /// Mend the list
+        #[arg(long)]
+        write: bool,
+    },
+    /// Whether tests/public-api fits the libraries
+    PublicApi {
+        /// Write it down anew
+        #[arg(long)]
+        write: bool,
+    },
+    /// All that has to pass: checks of every sort, then the tests
+    Ci {
+        /// Only these; `long` for those that build other packages from nothing
+        steps: Vec<String>,
+    },
+}
+
+/// What another program reads; `--help` shows it. A full run, without any of it, writes into docs.
+#[derive(Args)]
+struct PassedOn {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    options: Vec<String>,
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&arguments) {
+    match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -82,38 +162,56 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<()> {
-    let Some((command, rest)) = arguments.split_first() else { bail!("no command\n\n{USAGE}") };
-    match command.as_str() {
-        "test" => test::run(rest),
-        "demo" => demo::run(rest),
-        // Started by the demo.
-        "demo-worker" => demo::work(rest),
-        "soak" => soak::run(rest),
-        // Started by the soak test.
-        "soak-worker" => soak::work(rest),
-        "simulate" => simulate::run(rest),
-        "threads" => threads::run(rest),
-        "build-time" => build_time::run(),
-        "mayhem" => mayhem::run(rest),
-        "servers" => servers::run(rest),
-        "test-on" => test::on_servers(rest),
-        "tenants" => test::tenants(rest),
-        "memory" => memory::run(rest),
-        "outages" => outages::run(rest),
-        "mutants" => mutants::run(rest),
-        "verify" => verify::run(rest),
-        "bench" => bench::run(rest),
-        "floors" => floors::run(),
-        "shape" => shape::run(),
-        "links" => links::run(),
-        "cases" => cases::run(rest),
-        "public-api" => ci::public_api(rest),
-        "ci" => ci::run(rest),
-        "help" | "--help" | "-h" => {
-            print!("{USAGE}");
-            Ok(())
-        }
-        other => bail!("there is no command `{other}`\n\n{USAGE}"),
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Test { yes, filters } => test::run(yes, &filters),
+        Command::Demo { yes } => demo::run(yes),
+        Command::DemoWorker(options) => demo::work(&options),
+        Command::Soak(options) => soak::run(options),
+        Command::SoakWorker(terms) => soak::work(&terms),
+        Command::Simulate(options) => simulate::run(&options),
+        Command::Threads { schedules } => threads::run(schedules),
+        Command::BuildTime => build_time::run(),
+        Command::Mayhem { seconds, scripting } => mayhem::run(seconds, scripting),
+        Command::Memory { seconds } => memory::run(seconds),
+        Command::Outages(options) => outages::run(&options),
+        Command::Servers { write, versions } => servers::run(write, &versions),
+        Command::TestOn { versions } => test::on_servers(&versions),
+        Command::Tenants { seconds } => test::tenants(seconds),
+        Command::Mutants { files } => mutants::run(&files),
+        Command::Verify(PassedOn { options }) => verify::run(&options),
+        Command::Bench(PassedOn { options }) => bench::run(&options),
+        Command::Floors => floors::run(),
+        Command::Shape => shape::run(),
+        Command::Links => links::run(),
+        Command::Cases { write } => cases::run(write),
+        Command::PublicApi { write } => ci::public_api(write),
+        Command::Ci { steps } => ci::run(&steps),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_whole() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_other_programs_read_is_passed_on() {
+        let read = |line: &str| Arguments::parse_from(line.split_whitespace()).command;
+        let Command::Bench(PassedOn { options }) = read("xtask bench --works pair --quick") else {
+            panic!("another command")
+        };
+        assert_eq!(options, ["--works", "pair", "--quick"]);
+        let Command::Test { yes, filters } = read("xtask test --yes -E test(waiting)") else {
+            panic!("another command")
+        };
+        assert!(yes);
+        assert_eq!(filters, ["-E", "test(waiting)"]);
     }
 }

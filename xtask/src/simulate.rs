@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use clap::Args;
 
 use crate::cargo::{cargo, must_succeed};
+use crate::minutes::minutes;
 
 /// How long one batch runs before it says how it went.
 const BATCH: Duration = Duration::from_secs(60);
@@ -12,48 +14,57 @@ const BATCH: Duration = Duration::from_secs(60);
 /// How many seeds lie between the beginnings of two batches: more than a batch can try.
 const STRIDE: u64 = 10_000_000;
 
-/// The options of the command.
-#[derive(Default)]
-struct SimulateOptions {
-    minutes: Option<f64>,
-    /// The history of this seed is printed.
+/// Of the ways and of what is looked for, the first that is chosen counts.
+#[derive(Args)]
+pub(crate) struct SimulateOptions {
+    /// For how long; 1 by default, 60 over all small histories
+    #[arg(long, value_parser = minutes)]
+    minutes: Option<Duration>,
+    /// Print the history of this seed
+    #[arg(long)]
     seed: Option<u64>,
-    from_seed: Option<u64>,
-    /// A fault to be planted.
+    /// The seed of the first history
+    #[arg(long, default_value_t = 1)]
+    from_seed: u64,
+    /// Plant this fault
+    #[arg(long)]
     fault: Option<String>,
-    /// Whether the server has no scripts.
+    /// On a server without scripts
+    #[arg(long)]
     transactions: bool,
-    /// Whether servers are replaced.
+    /// On servers that are replaced, as sentinels say in some histories, and on replicas that are counted
+    #[arg(long)]
     replaced: bool,
-    /// Whether there are several nodes, whose slots move.
+    /// On several nodes whose slots move and that leave and come back
+    #[arg(long)]
     cluster: bool,
-    /// Whether many holds are given away.
+    /// Many holds are given away
+    #[arg(long)]
     adopted: bool,
-    /// Whether callers are tasks, of which some read the answers.
+    /// Callers are tasks of runtimes, and those that read the answers are blocked, dropped, or end
+    /// with their runtime
+    #[arg(long)]
     readers: bool,
-    /// Whether the machines of processes stand still, with their clocks.
+    /// The machines of processes stand still for a while, and their clocks with them
+    #[arg(long)]
     still: bool,
-    /// Whether to look how soon each planted fault is found.
+    /// Look how soon each planted fault is found
+    #[arg(long)]
     planted: bool,
-    /// Whether to walk over all small histories, instead of playing random ones.
+    /// Walk over all small histories, instead of playing random ones
+    #[arg(long)]
     exhaustive: bool,
-    /// How many messages of a small history may deviate.
-    depth: Option<u64>,
-    /// The only scenario of small histories that is walked over.
+    /// How many messages of a small history are late, lost, executed twice, or the last of their
+    /// process
+    #[arg(long, default_value_t = 1)]
+    depth: u64,
+    /// Walk over the small histories of this scenario alone, such as `linger`
+    #[arg(long)]
     scenario: Option<String>,
 }
 
-/// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
-/// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
-/// are replaced, as sentinels say in some histories, and on replicas that are counted, with
-/// `--cluster`, on several nodes whose slots move and that leave and come back, with `--adopted`,
-/// where many holds are given away, with `--readers`, where callers are tasks of runtimes, and those that
-/// read the answers are blocked, dropped, or end with their runtime, or with `--still`, where the machines of
-/// processes stand still for a while, and their clocks with them. `--exhaustive [--depth D] [--planted] [--minutes N]` walks over all small
-/// histories in which at most D messages are late, lost, executed twice, or the last of their process, with
-/// `--scenario S` over those of one scenario, such as `linger`.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = read(arguments)?;
+/// Plays random histories, or walks over all small ones, by the tests of the engine.
+pub(crate) fn run(options: &SimulateOptions) -> Result<()> {
     let ordinary = match (options.transactions, options.replaced, options.cluster) {
         (true, ..) => WITHOUT_SCRIPTS,
         (_, true, _) => REPLACED,
@@ -64,23 +75,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         _ => ORDINARY,
     };
     if let Some(seed) = options.seed {
-        return test(&options, ordinary, &[("SIMULATE_SEED", seed)]);
+        return test(options, ordinary, &[("SIMULATE_SEED", seed)]);
     }
     if options.exhaustive {
         let name = if options.planted { SMALL_PLANTED } else { SMALL };
-        let seconds = options.minutes.map_or(3_600.0, |minutes| minutes * 60.0) as u64;
-        let depth = options.depth.unwrap_or(1);
-        return test(&options, name, &[("SIMULATE_DEPTH", depth), ("SIMULATE_SECONDS", seconds)]);
+        let seconds = options.minutes.map_or(3_600, |time| time.as_secs());
+        let settings = [("SIMULATE_DEPTH", options.depth), ("SIMULATE_SECONDS", seconds)];
+        return test(options, name, &settings);
     }
     if options.planted {
-        let seconds = options.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
-        return test(&options, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
+        let seconds = options.minutes.map_or(60, |time| time.as_secs());
+        return test(options, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
     }
-    let limit = Duration::from_secs_f64(options.minutes.unwrap_or(1.0) * 60.0);
-    let (started, mut from) = (Instant::now(), options.from_seed.unwrap_or(1));
+    let limit = options.minutes.unwrap_or(Duration::from_secs(60));
+    let (started, mut from) = (Instant::now(), options.from_seed);
     while started.elapsed() < limit {
         let batch = (limit - started.elapsed()).min(BATCH).as_secs().max(1);
-        test(&options, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
+        test(options, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
         eprintln!("{:.0} s of {:.0} s", started.elapsed().as_secs_f64(), limit.as_secs_f64());
         from += STRIDE;
     }
@@ -114,54 +125,4 @@ fn test(options: &SimulateOptions, name: &str, settings: &[(&str, u64)]) -> Resu
         tests.env("SIMULATE_FAULT", fault);
     }
     must_succeed(tests)
-}
-
-fn read(arguments: &[String]) -> Result<SimulateOptions> {
-    let mut options = SimulateOptions::default();
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        if argument == "--exhaustive" {
-            options.exhaustive = true;
-            continue;
-        }
-        if argument == "--planted" {
-            options.planted = true;
-            continue;
-        }
-        if argument == "--transactions" {
-            options.transactions = true;
-            continue;
-        }
-        if argument == "--replaced" {
-            options.replaced = true;
-            continue;
-        }
-        if argument == "--cluster" {
-            options.cluster = true;
-            continue;
-        }
-        if argument == "--readers" {
-            options.readers = true;
-            continue;
-        }
-        if argument == "--still" {
-            options.still = true;
-            continue;
-        }
-        if argument == "--adopted" {
-            options.adopted = true;
-            continue;
-        }
-        let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;
-        match argument.as_str() {
-            "--minutes" => options.minutes = Some(value.parse()?),
-            "--depth" => options.depth = Some(value.parse()?),
-            "--seed" => options.seed = Some(value.parse()?),
-            "--from-seed" => options.from_seed = Some(value.parse()?),
-            "--scenario" => options.scenario = Some(value.clone()),
-            "--fault" => options.fault = Some(value.clone()),
-            other => bail!("there is no option `{other}`"),
-        }
-    }
-    Ok(options)
 }

@@ -2,17 +2,16 @@ use std::fs;
 use std::num::NonZero;
 use std::process::Command;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 
 use crate::cargo::{cargo, has_command, must_succeed};
 use crate::servers::SERVERS;
 
 /// Makes sure that servers are installed, then runs every test of the workspace.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (yes, filters): (Vec<_>, Vec<_>) = arguments.iter().partition(|it| *it == "--yes");
-    let permission = if yes.is_empty() { Permission::Ask } else { Permission::System };
-    run_by(has_command("nextest"), permission, &filters)
+pub(crate) fn run(yes: bool, filters: &[String]) -> Result<()> {
+    let permission = if yes { Permission::System } else { Permission::Ask };
+    run_by(has_command("nextest"), permission, filters)
 }
 
 /// The same with plain `cargo test`, where the tests of one binary share a process.
@@ -96,15 +95,10 @@ fn nextest(arguments: &[&str]) -> Command {
 
 /// Has another program write anything to the keys of a lock, for a chosen time in each setting, with checks
 /// for overflow, which this profile has.
-pub(crate) fn tenants(arguments: &[String]) -> Result<()> {
-    let seconds = match arguments {
-        [] => "150",
-        [option, seconds] if option == "--seconds" && seconds.parse::<u64>().is_ok() => seconds,
-        other => bail!("`tenants` takes `--seconds N` and nothing else, not {other:?}"),
-    };
+pub(crate) fn tenants(seconds: u64) -> Result<()> {
     let mut test =
         cargo(&["test", "--package", "redis-locks", "--all-features", "--test", "kinds"]);
-    test.args(["tenants::", "--", "--nocapture"]).env("TENANT_SECONDS", seconds);
+    test.args(["tenants::", "--", "--nocapture"]).env("TENANT_SECONDS", seconds.to_string());
     // No other test runs beside it, so it needs no process of its own, and shows what it has measured.
     test.env("TESTBED_OWN_PROCESS", "1");
     must_succeed(test)
@@ -119,7 +113,7 @@ pub(crate) fn slow() -> Result<()> {
     must_succeed(tests)
 }
 
-fn run_by(by_nextest: bool, permission: Permission, filters: &[&String]) -> Result<()> {
+fn run_by(by_nextest: bool, permission: Permission, filters: &[String]) -> Result<()> {
     let server = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     eprintln!("tests run on {server}");
     match ServerBinary::valkey(9) {

@@ -1,21 +1,11 @@
 //! Tries what threads share in many orders of their steps.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::cargo::{cargo, must_succeed};
 
-/// How many orders are tried for each primitive.
-const SCHEDULES: usize = 100_000;
-
-/// `[--schedules N]`
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let schedules = match arguments {
-        [] => SCHEDULES,
-        [name, count] if name == "--schedules" => {
-            count.parse().with_context(|| format!("`{count}` is no number"))?
-        }
-        other => bail!("{other:?} is not `--schedules N`"),
-    };
+/// Tries so many orders for each primitive.
+pub(crate) fn run(schedules: u64) -> Result<()> {
     let mut tests = cargo(&["test", "--locked", "--manifest-path", "tests/threads/Cargo.toml"]);
     tests.env("CARGO_TARGET_DIR", testbed::target_dir().join("threads"));
     tests.env("THREADS_SCHEDULES", schedules.to_string());

@@ -22,13 +22,13 @@ type Shown = BTreeMap<String, BTreeSet<String>>;
 /// Fails when a test is named after a case that is not listed, when no test shows a listed case, when
 /// the list names others than the tests there are, or when a promise names no case that shows it;
 /// `--write` mends the list.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(write: bool) -> Result<()> {
     let path = root().join(LIST);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let shown = names::in_folder(root())?;
-    if arguments.iter().any(|argument| argument == "--write") {
+    if write {
         fs::write(&path, list::with_tests(&text, &shown))?;
-        return run(&[]);
+        return run(false);
     }
     let lines = list::lines(&text);
     let mut wrong = compare(&lines, &shown);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_list_fits_the_tests() {
-        run(&[]).unwrap();
+        run(false).unwrap();
     }
 
     #[test]

@@ -25,14 +25,14 @@ const STEPS: [(&str, Work); 13] = [
     ("floors", floors::run),
     ("shape", shape::run),
     ("links", links::run),
-    ("cases", || cases::run(&[])),
+    ("cases", || cases::run(false)),
     ("lints", lints),
     ("documentation", documentation),
     ("dependencies", deny::check),
     ("oldest-compiler", compilers::oldest),
     ("features", features::check),
-    ("tests", || test::run(&[])),
-    ("servers", || servers::run(&["5.0", "6.2", "9"].map(str::to_owned))),
+    ("tests", || test::run(false, &[])),
+    ("servers", || servers::run(false, &["5.0", "6.2", "9"].map(str::to_owned))),
     ("versions", test::versions),
 ];
 
@@ -48,8 +48,8 @@ const ALONE: &str = "tests";
 const LONG_STEPS: [(&str, Work); 11] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
-    ("threads", || threads::run(&["--schedules", "2000"].map(str::to_owned))),
-    ("public-api", || public_api(&[])),
+    ("threads", || threads::run(2_000)),
+    ("public-api", || public_api(false)),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
     ("apps", apps),

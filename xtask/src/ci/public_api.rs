@@ -11,8 +11,7 @@ const FOLDER: &str = "tests/public-api";
 
 /// Fails when the public API of a library is not what is written down; `--write` writes it down.
 /// Needs cargo-public-api and nightly.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let writes = arguments.iter().any(|argument| argument == "--write");
+pub(crate) fn run(writes: bool) -> Result<()> {
     let nightly = compilers::installed("nightly");
     let Some(nightly) = nightly.filter(|_| has_command("public-api")) else {
         eprintln!("not checked: cargo-public-api or a nightly compiler is not installed");

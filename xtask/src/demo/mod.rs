@@ -1,7 +1,7 @@
 mod progress;
 mod worker;
 
-pub(crate) use worker::work;
+pub(crate) use worker::{WorkerOptions, work};
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -18,12 +18,8 @@ const WORKERS: u64 = 4;
 const UPDATES_EACH: u64 = 250;
 
 /// Several processes add to one counter in a file, first without and then with the lock.
-pub(crate) fn run(options: &[String]) -> Result<()> {
-    let permission = match options {
-        [] => Permission::Ask,
-        [yes] if yes == "--yes" => Permission::System,
-        _ => bail!("`demo` has one option: --yes, which installs a server without asking"),
-    };
+pub(crate) fn run(yes: bool) -> Result<()> {
+    let permission = if yes { Permission::System } else { Permission::Ask };
     let binary = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     println!("Server: {binary}, started for this demo.");
     let server = Server::builder().binary(binary).start();
@@ -66,9 +62,10 @@ fn round(name: &str, locked: bool, counter: &SharedCounter, url: &str) -> Result
     for _ in 0..WORKERS {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
         command
-            .args(["demo-worker", if locked { "locked" } else { "unlocked" }])
+            .arg("demo-worker")
             .arg(counter.path())
             .arg(UPDATES_EACH.to_string())
+            .args(locked.then_some("--locked"))
             .env("REDIS_URL", url)
             .stdout(Stdio::piped());
         let mut worker = command.spawn().context("a worker process")?;

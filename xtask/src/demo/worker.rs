@@ -1,18 +1,27 @@
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use clap::Args;
 use redis_locks::redis_lock;
 use testbed::SharedCounter;
 
-/// One worker process of the demo: `demo-worker locked|unlocked <file> <updates>`.
-pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [mode, path, updates] = arguments else { bail!("demo-worker is started by the demo") };
-    let counter = SharedCounter::open(Path::new(path));
-    let add_one = if mode == "locked" { add_one_alone } else { add_one };
-    for _ in 0..updates.parse().context("the number of updates")? {
+#[derive(Args)]
+pub(crate) struct WorkerOptions {
+    /// The file of the counter
+    counter: PathBuf,
+    updates: u64,
+    #[arg(long)]
+    locked: bool,
+}
+
+/// One worker process of the demo.
+pub(crate) fn work(options: &WorkerOptions) -> Result<()> {
+    let counter = SharedCounter::open(&options.counter);
+    let add_one = if options.locked { add_one_alone } else { add_one };
+    for _ in 0..options.updates {
         add_one(&counter)?;
         // Not through print!, which would hold lines back in a pipe.
         let mut out = std::io::stdout().lock();

@@ -10,56 +10,43 @@ mod reshard;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use clap::Args;
 use testbed::Cluster;
 
 use crate::server_choice::ServerChoice;
 use load::Load;
 
-struct OutageOptions {
-    reshard: Duration,
-    kill: Duration,
+#[derive(Args)]
+pub(crate) struct OutageOptions {
+    /// For how many seconds slots move
+    #[arg(long, default_value_t = 30)]
+    reshard: u64,
+    /// For how many seconds primaries are killed
+    #[arg(long, default_value_t = 120)]
+    kill: u64,
+    #[arg(long, value_enum, default_value_t = ServerChoice::Redis)]
     server: ServerChoice,
 }
 
 /// Puts a cluster of 3 + 3 under load of every kind, has slots move to and fro, then kills
 /// primaries, and prints what that cost.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = options(arguments)?;
+pub(crate) fn run(options: &OutageOptions) -> Result<()> {
     let binary = options.server.binary()?;
     println!("a cluster of 3 + 3 on {binary}");
     let cluster = Cluster::builder().binary(binary).start();
     let load = Load::start(&cluster)?;
     let mut found = Vec::new();
-    if !options.reshard.is_zero() {
-        found.extend(reshard::measure(&cluster, &load, options.reshard)?);
+    let (reshard, kill) = (Duration::from_secs(options.reshard), Duration::from_secs(options.kill));
+    if !reshard.is_zero() {
+        found.extend(reshard::measure(&cluster, &load, reshard)?);
     }
-    if !options.kill.is_zero() {
-        found.extend(kills::measure(&cluster, &load, options.kill)?);
+    if !kill.is_zero() {
+        found.extend(kills::measure(&cluster, &load, kill)?);
     }
     load.end()?;
     if found.is_empty() {
         return Ok(());
     }
     bail!("{}", found.join("\n"))
-}
-
-fn options(arguments: &[String]) -> Result<OutageOptions> {
-    let mut options = OutageOptions {
-        reshard: Duration::from_secs(30),
-        kill: Duration::from_secs(120),
-        server: ServerChoice::Any,
-    };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let value = words.next().with_context(|| format!("{word} wants a value"))?;
-        let seconds = || value.parse().map(Duration::from_secs).context("a number of seconds");
-        match word.as_str() {
-            "--reshard" => options.reshard = seconds()?,
-            "--kill" => options.kill = seconds()?,
-            "--server" => options.server = ServerChoice::parse(value)?,
-            other => bail!("unknown option {other}; there are --reshard, --kill and --server"),
-        }
-    }
-    Ok(options)
 }

@@ -31,18 +31,16 @@ pub(crate) const SERVERS: [(&str, Find); 7] = [
     ("9", || ServerBinary::valkey(9)),
 ];
 
-/// `[--write] [version …]`. Fails when a call fails that is not refused by name, and when the outcome is
-/// not what the document says; `--write` writes it there.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (options, wanted): (Vec<_>, Vec<_>) =
-        arguments.iter().map(String::as_str).partition(|it| it.starts_with("--"));
+/// Fails when a call fails that is not refused by name, and when the outcome is not what the document says;
+/// a full run writes it there, if that is wanted.
+pub(crate) fn run(writes: bool, versions: &[String]) -> Result<()> {
     let path = root().join(DOCUMENT);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let (documented, writes) = (Table::of(&text)?, options.contains(&"--write"));
+    let documented = Table::of(&text)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for (version, find) in SERVERS {
-        if !wanted.is_empty() && !wanted.contains(&version) {
+        if !versions.is_empty() && !versions.iter().any(|wanted| wanted == version) {
             continue;
         }
         let Some(binary) = find() else { bail!("the server {version} can't be had") };
@@ -58,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
         rows.push(row);
     }
-    if writes && wanted.is_empty() && failures.is_empty() {
+    if writes && versions.is_empty() && failures.is_empty() {
         fs::write(&path, documented.with(&heading(), &rows))?;
     }
     match failures.is_empty() {

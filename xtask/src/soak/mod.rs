@@ -25,21 +25,23 @@ mod tenant;
 mod terms;
 mod verdict;
 mod worker;
+mod worker_terms;
 mod workers;
 
+pub(crate) use options::SoakOptions;
 pub(crate) use scripting::Mix;
 pub(crate) use worker::work;
+pub(crate) use worker_terms::WorkerTerms;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use testbed::{Server, eventually};
 
 use history::History;
 use nemesis::Nemesis;
-use options::Options;
 use place::PlaceKind;
 use store::Store;
 use tenant::Tenant;
@@ -55,14 +57,19 @@ const WAIT: Duration = Duration::from_secs(2);
 
 /// Breaks servers, network and workers at random for some minutes, while these use each kind of lock,
 /// and checks what happened.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = options::options(arguments)?;
-    let binary = options.server.binary()?;
-    let Options { minutes, seed, place, workers, scripting, .. } = options;
+pub(crate) fn run(options: SoakOptions) -> Result<()> {
+    let SoakOptions { minutes, seed, place, server, workers, scripting } = options;
+    if place != PlaceKind::Single && scripting != Mix::Auto {
+        bail!("without scripts there is `--place single` only");
+    }
+    let (binary, workers) = (server.binary()?, usize::from(workers));
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    let seed = seed.unwrap_or_else(|| u64::from(clock()));
     let on_quorum = matches!(place, PlaceKind::Quorum { .. });
     println!(
-        "soak for {minutes} minutes with --seed {seed}, {place:?}, {workers} processes, {scripting}, \
-         on {binary}"
+        "soak for {} minutes with --seed {seed}, {place:?}, {workers} processes, {scripting}, \
+         on {binary}",
+        minutes.as_secs_f64() / 60.0
     );
     let place = place.start(&binary, workers);
     let store = Server::builder().binary(binary).start();
@@ -75,7 +82,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut workers = Workers::start(addresses, &store.url(), seed, scripting, &history)?;
     let tenant = Tenant::start(place.servers(), seed);
     let mut nemesis = Nemesis::new(&*place, seed);
-    rage(&mut nemesis, &mut workers, &history, Duration::from_secs_f64(minutes * 60.0))?;
+    rage(&mut nemesis, &mut workers, &history, minutes)?;
 
     let found = recovery(&mut workers, &history)?;
     workers.end();

@@ -1,58 +1,29 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use clap::Args;
 
 use super::place::PlaceKind;
 use super::scripting::Mix;
+use crate::minutes::minutes;
 use crate::server_choice::ServerChoice;
 
-/// The default number of workers.
-const WORKERS: usize = 3;
-
-pub(crate) struct Options {
-    pub(crate) minutes: f64,
-    pub(crate) seed: u64,
+#[derive(Args)]
+pub(crate) struct SoakOptions {
+    /// How long faults happen
+    #[arg(long, value_parser = minutes, default_value = "10")]
+    pub(crate) minutes: Duration,
+    /// The faults of an earlier run once more, though not at the same moments
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where the locks are: single, cluster, sentinel, quorum, quorum-of-five or quorum-without-rejoin
+    #[arg(long, value_parser = PlaceKind::parse, default_value = "single")]
     pub(crate) place: PlaceKind,
+    #[arg(long, value_enum, default_value_t = ServerChoice::Redis)]
     pub(crate) server: ServerChoice,
-    pub(crate) workers: usize,
+    /// How many processes use locks
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) workers: u8,
+    /// Which of them do without scripts, on a single server
+    #[arg(long, value_enum, default_value_t = Mix::Auto)]
     pub(crate) scripting: Mix,
-}
-
-pub(crate) fn options(arguments: &[String]) -> Result<Options> {
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-    let seed = u64::from(clock);
-    let mut options = Options {
-        minutes: 10.0,
-        seed,
-        place: PlaceKind::Single,
-        server: ServerChoice::Any,
-        workers: WORKERS,
-        scripting: Mix::Auto,
-    };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let value = words.next().with_context(|| format!("{word} wants a value"))?;
-        match word.as_str() {
-            "--minutes" => options.minutes = value.parse().context("--minutes wants a number")?,
-            "--seed" => options.seed = value.parse().context("--seed wants a whole number")?,
-            "--place" => options.place = PlaceKind::parse(value)?,
-            "--server" => options.server = ServerChoice::parse(value)?,
-            "--workers" => options.workers = value.parse().context("--workers wants a number")?,
-            "--scripting" => options.scripting = Mix::parse(value)?,
-            other => bail!(
-                "unknown option {other}; there are --minutes, --seed, --place, --server, --workers \
-                 and --scripting"
-            ),
-        }
-    }
-    if !(options.minutes > 0.0 && options.minutes < 100_000.0) {
-        bail!("--minutes wants a number above zero");
-    }
-    if options.place != PlaceKind::Single && options.scripting != Mix::Auto {
-        bail!("without scripts there is `--place single` only");
-    }
-    if options.workers == 0 {
-        bail!("--workers wants at least one");
-    }
-    Ok(options)
 }

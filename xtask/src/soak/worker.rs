@@ -4,8 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks, LossReason, Request};
+use redis_locks::{Guard, LockError, Locks, LossReason, Request, Scripting};
 
+use super::addresses::Addresses;
 use super::belief::Auditor;
 use super::clock::now;
 use super::event::{Event, tell};
@@ -20,7 +21,8 @@ use super::random::Random;
 use super::standstill::{self, Stopwatch};
 use super::store::Store;
 use super::terms::Terms;
-use super::{LONGEST_TTL, TTL, WAIT, scripting, tenant};
+use super::worker_terms::WorkerTerms;
+use super::{LONGEST_TTL, TTL, WAIT, tenant};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;
@@ -32,23 +34,18 @@ const LOOK: Duration = Duration::from_millis(5);
 /// and the load of the machine.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One worker process: `soak-worker <durable> <volatile> <servers, directly> <ports> <replicas>
-/// <rejoin> <store> <seed> <number> <auto|never> <all|mutexes>`.
-pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [durable, volatile, direct, ports, replicas, rejoin, store, seed, number, way, kinds] =
-        arguments
-    else {
-        bail!("soak-worker is started by the soak");
-    };
-    let rejoin = Duration::from_millis(rejoin.parse()?);
-    let (seed, number): (u64, u64) = (seed.parse()?, number.parse()?);
-    let (scripting, ports) = (scripting::parse(way)?, PortMap::parse(ports)?);
+/// One worker process.
+pub(crate) fn work(terms: &WorkerTerms) -> Result<()> {
+    let &WorkerTerms { ref addresses, ref store, seed, number, without_scripts, mutexes_only } =
+        terms;
+    let Addresses { durable, volatile, direct, ports, replicas, rejoin } = addresses;
+    let scripting = if without_scripts { Scripting::Never } else { Scripting::Auto };
+    let (ports, rejoin) = (PortMap::parse(ports)?, *rejoin);
     let open = |url: &str, replicas| {
         let (url, ports) = (url.to_owned(), ports.clone());
         Manager::open(Opening { url, scripting, ports, replicas, rejoin })
     };
-    let managers = Arc::new([open(durable, replicas.parse()?)?, open(volatile, 0)?]);
-    let mutexes_only = kinds == "mutexes";
+    let managers = Arc::new([open(durable, *replicas)?, open(volatile, 0)?]);
     // Holds are distinguished by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
+use redis_locks::Scripting;
 
 use super::addresses::Addresses;
 use super::event::Event;
 use super::fault::Fault;
 use super::history::History;
-use super::scripting::{self, Mix};
+use super::scripting::Mix;
 
 /// The worker processes. Their reports go into the history.
 pub(crate) struct Workers {
@@ -102,22 +103,19 @@ impl Workers {
         }
     }
 
-    /// The arguments of a worker that say whether it uses scripts, and which kinds of lock.
-    fn ways(&self, index: usize) -> [&'static str; 2] {
-        let scripting = scripting::word(self.scripting.of_worker(index));
-        [scripting, if self.scripting == Mix::Auto { "all" } else { "mutexes" }]
-    }
-
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
         let Addresses { durable, volatile, direct, ports, replicas, rejoin } =
             &self.addresses[index];
+        let without_scripts = self.scripting.of_worker(index) == Scripting::Never;
         command
             .arg("soak-worker")
-            .args([durable, volatile, direct, ports, &replicas.to_string()])
-            .args([&rejoin.as_millis().to_string(), &self.store])
-            .args([self.seed.to_string(), self.started.to_string()])
-            .args(self.ways(index))
+            .args(["--durable", durable, "--volatile", volatile, "--direct", direct])
+            .args(["--ports", ports, "--replicas", &replicas.to_string()])
+            .args(["--rejoin", &rejoin.as_millis().to_string(), "--store", &self.store])
+            .args(["--seed", &self.seed.to_string(), "--number", &self.started.to_string()])
+            .args(without_scripts.then_some("--without-scripts"))
+            .args((self.scripting != Mix::Auto).then_some("--mutexes-only"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let number = self.started;
