@@ -1,29 +1,35 @@
 //! The command line: what to measure.
 
 use anyhow::{Result, bail};
+use clap::Parser;
 use testbed::Flavor;
 
-pub(crate) const USAGE: &str = "\
-peers [options]
-
-  --quick               few short rounds: a first look, nothing to publish
-  --works a,b           only these works (`--works list` shows them)
-  --peers a,b           only these libraries
-  --servers redis,valkey
-  --rounds n            instead of each work's own number of rounds
-  --out dir             write results.md, results.json and the plots there
-  --draw dir            only draw the plots of the results.json there
-  --command text        what the results say they were made with
-";
-
+/// All lock crates side by side
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 pub(crate) struct Arguments {
+    /// A few short rounds: a first look, nothing to publish
+    #[arg(long)]
     pub(crate) quick: bool,
+    /// Only these works; `list` shows them
+    #[arg(long, value_delimiter = ',')]
     pub(crate) works: Option<Vec<String>>,
+    /// Only these libraries
+    #[arg(long, value_delimiter = ',')]
     pub(crate) peers: Option<Vec<String>>,
+    #[arg(long, value_delimiter = ',', value_parser = server, default_value = "redis,valkey")]
     pub(crate) servers: Vec<Flavor>,
+    /// Instead of each work's own number of rounds
+    #[arg(long)]
     pub(crate) rounds: Option<usize>,
+    /// The folder for results.md, results.json and the plots
+    #[arg(long)]
     pub(crate) out: Option<String>,
+    /// Only draw the plots of the results.json in this folder
+    #[arg(long)]
     pub(crate) draw: Option<String>,
+    /// What the results say they were made with
+    #[arg(long)]
     pub(crate) command: Option<String>,
 }
 
@@ -36,46 +42,12 @@ impl Arguments {
         let named = |names: &Vec<String>| names.iter().any(|name| name == GROWTH);
         self.works.as_ref().map_or_else(|| self.peers.is_none(), named)
     }
+}
 
-    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut read = Self {
-            quick: false,
-            works: None,
-            peers: None,
-            servers: vec![Flavor::Redis, Flavor::Valkey],
-            rounds: None,
-            out: None,
-            draw: None,
-            command: None,
-        };
-        let mut words = words;
-        while let Some(word) = words.next() {
-            if word == "--quick" {
-                read.quick = true;
-                continue;
-            }
-            let Some(value) = words.next() else { bail!("`{word}` wants a value\n\n{USAGE}") };
-            let list = || Some(value.split(',').map(str::to_owned).collect());
-            match word.as_str() {
-                "--works" => read.works = list(),
-                "--peers" => read.peers = list(),
-                "--rounds" => read.rounds = Some(value.parse()?),
-                "--out" => read.out = Some(value),
-                "--draw" => read.draw = Some(value),
-                "--command" => read.command = Some(value),
-                "--servers" => {
-                    read.servers = value
-                        .split(',')
-                        .map(|name| match name {
-                            "redis" => Ok(Flavor::Redis),
-                            "valkey" => Ok(Flavor::Valkey),
-                            other => bail!("there is no server `{other}`"),
-                        })
-                        .collect::<Result<_>>()?;
-                }
-                other => bail!("there is no option `{other}`\n\n{USAGE}"),
-            }
-        }
-        Ok(read)
+fn server(name: &str) -> Result<Flavor> {
+    match name {
+        "redis" => Ok(Flavor::Redis),
+        "valkey" => Ok(Flavor::Valkey),
+        _ => bail!("the servers are redis and valkey"),
     }
 }

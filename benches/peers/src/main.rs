@@ -23,6 +23,7 @@ mod work;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use testbed::{Flavor, Server, ServerBinary};
 
 use arguments::Arguments;
@@ -34,7 +35,7 @@ use work::Work;
 
 fn main() -> Result<()> {
     testbed::dispatch(&[work::ROLES, growth::ROLES].concat());
-    let arguments = Arguments::read(std::env::args().skip(1))?;
+    let arguments = Arguments::parse();
     if let Some(dir) = &arguments.draw {
         return report::draw_again(dir.as_ref());
     }
