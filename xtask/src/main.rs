@@ -48,7 +48,7 @@ enum Command {
         #[arg(long)]
         yes: bool,
         /// Passed to the test runner
-        #[arg(allow_hyphen_values = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filters: Vec<String>,
     },
     /// Processes share a counter, without and with the lock
@@ -208,10 +208,12 @@ mod tests {
             panic!("another command")
         };
         assert_eq!(options, ["--works", "pair", "--quick"]);
-        let Command::Test { yes, filters } = read("xtask test --yes -E test(waiting)") else {
+        let Command::Test { yes, filters } =
+            read("xtask test --yes -E test(waiting) -- --nocapture")
+        else {
             panic!("another command")
         };
         assert!(yes);
-        assert_eq!(filters, ["-E", "test(waiting)"]);
+        assert_eq!(filters, ["-E", "test(waiting)", "--", "--nocapture"]);
     }
 }
