@@ -31,7 +31,8 @@ pub(crate) type TlsSettings = Arc<rustls::ClientConfig>;
 
 /// Without the feature there are none.
 #[cfg(not(feature = "rustls"))]
-pub(crate) type TlsSettings = std::convert::Infallible;
+#[derive(Clone, Debug)]
+pub(crate) enum TlsSettings {}
 
 /// How long a place in the server's queue lasts unless its waiter asks again.
 pub(crate) const PLACE: Duration = Duration::from_secs(5);
