@@ -78,6 +78,14 @@ fn histories_above_a_quorum_keep_every_promise() {
     assert!(all.0 > 10, "{all:?}");
 }
 
+/// A node that was slow stayed so for connections of that time, so releases were asked again for ever.
+#[test]
+fn histories_above_a_quorum_that_once_failed_end_at_rest() {
+    for seed in [1033, 1141, 1163, 1331, 1369] {
+        history(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+}
+
 #[test]
 fn faults_of_a_quorum_are_found_by_its_clients() {
     use PlantedFault::{FenceOfOne, MajorityOfReached, YoungVote};

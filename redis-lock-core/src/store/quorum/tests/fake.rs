@@ -198,7 +198,7 @@ impl FakeLinks {
             }
             let Some(line) = &self.lines[index] else { continue };
             let mut line = line.lock().unwrap();
-            line.now = now;
+            (line.now, line.latency) = (now, node.latency);
             line.is_cut |= !is_reached || line.run != node.run;
             if node.run != line.run || !node.is_up {
                 line.up.clear();
