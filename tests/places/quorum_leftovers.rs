@@ -1,6 +1,7 @@
 //! What a slow or absent node of a quorum must not keep.
 
 use std::thread;
+use std::time::Instant;
 
 use redis_locks::{LockError, Locks, LossReason};
 use testbed::{Server, eventually};
@@ -59,5 +60,20 @@ fn a_hold_that_may_have_been_interrupted_is_not_adopted() {
     let adopted = locks.mutex("k").blocking_adopt(token);
     let is_lost = matches!(adopted, Err(LockError::Lost { reason: LossReason::Expired, .. }));
     assert!(is_lost, "{adopted:?}");
-    eventually(PATIENCE, "it is given back", || nodes.having("lock:k") == 0);
+}
+
+#[test]
+fn who_comes_too_late_to_adopt_a_hold_does_not_end_it() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().ttl(ms(1_000)).open().unwrap();
+    let late = nodes.locks().ttl(ms(60_000)).open().unwrap();
+    let token = take(locks.mutex("k")).detach();
+    let given = Instant::now();
+    let adopted = locks.mutex("k").ttl(ms(60_000)).blocking_adopt(token.clone()).unwrap();
+    eventually(PATIENCE, "the lease of its giver has ended", || given.elapsed() > ms(1_000));
+    let refused = late.mutex("k").blocking_adopt(token);
+    assert!(matches!(refused, Err(LockError::Lost { .. })), "{refused:?}");
+    // What it has released, it has released by now.
+    late.blocking_shutdown();
+    adopted.blocking_release().unwrap();
 }

@@ -6,7 +6,6 @@ use crate::api::acquire;
 use crate::api::nesting::Caller;
 use crate::api::scope;
 use crate::domain::demand::Adopted;
-use crate::domain::env;
 use crate::{ConfigError, Guard, LockError, LossReason, Request, Token};
 
 /// What [`Request::run`] runs: an async closure, `async |guard| …`. Every `AsyncFnOnce(&Guard) -> T` is one.
@@ -88,11 +87,15 @@ impl Request {
         } else if self.options.ttl.is_none() {
             return Err(ConfigError::AdoptWithoutTtl.into());
         }
+        if let Some(key) = self.keys.as_slice().first().filter(|_| token.is_over()) {
+            // Nothing is asked: another adopter may have the hold, and what is asked would have to be undone.
+            return Err(LockError::Lost { key: key.to_string(), reason: LossReason::Expired });
+        }
         let fence = acquire::fence_of(&self, &token).await?;
         self.options.adopts = Some(Box::new(Adopted { token: token.whole(), fence }));
         self.options.fenced = false;
         let guard = acquire::adopt(self)?.granted().await?;
-        if token.unsettled().end.is_some_and(|end| end <= env::wall()) {
+        if token.is_over() {
             // Nodes of a quorum that had it late, or for longer, may agree again after others had the lock.
             return Err(guard.hold().lost_error(LossReason::Expired));
         }

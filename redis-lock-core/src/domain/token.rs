@@ -127,6 +127,11 @@ impl Token {
         self
     }
 
+    /// Whether it is too late to adopt it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.unsettled().end.is_some_and(|end| end <= env::wall())
+    }
+
     /// The commands about it that a server may still execute, as far as the process that gave it
     /// away knew.
     pub(crate) fn unsettled(&self) -> Unsettled {
