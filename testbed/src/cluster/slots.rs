@@ -68,7 +68,8 @@ impl SlotMove<'_> {
         self.from.server().run(&format!("CLUSTER GETKEYSINSLOT {} 100", self.slot))
     }
 
-    /// Moves one key. A node that has lost its connection to the others refuses that for a while.
+    /// Moves one key. A node that has lost its connection to the others refuses that for a while. One that
+    /// has lost the slot to its replica has nothing to move.
     #[track_caller]
     pub fn move_key(&self, key: &str) {
         let port = self.to.inner_port();
@@ -84,16 +85,18 @@ impl SlotMove<'_> {
         migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(key);
         until_well(READY, || {
             let moved: RedisResult<Value> = self.from.server().query(&migrate);
-            moved.err().map(|error| format!("{key} cannot be moved: {error}"))
+            let failed = moved.err().filter(|error| error.code() != Some("MOVED"));
+            failed.map(|error| format!("{key} cannot be moved: {error}"))
         });
     }
 
     /// Moves what is left, and has all nodes know the new owner.
     #[track_caller]
-    pub fn finish(self) {
+    pub fn finish(mut self) {
         let (cluster, slot) = (self.cluster, self.slot);
         let owner = format!("NODE {}", self.to.id());
         until_well(READY, || {
+            self.follow();
             let keys = self.keys_left();
             keys.iter().for_each(|key| self.move_key(key));
             if !keys.is_empty() {
@@ -114,6 +117,18 @@ impl SlotMove<'_> {
             behind.map(|node| format!("{} has not heard of slot {slot}", node.id()))
         });
         cluster.until_one_epoch();
+    }
+
+    /// A replica that has taken the place of the slot's owner does not know that it is being moved.
+    fn follow(&mut self) {
+        let topology = self.cluster.topology();
+        let owner = topology.owner(self.slot).map(|id| self.cluster.node(id));
+        let others = [self.from.id(), self.to.id()];
+        if let Some(owner) = owner.filter(|owner| !others.contains(&owner.id())) {
+            set_slot(self.to, self.slot, &format!("IMPORTING {}", owner.id()));
+            set_slot(owner, self.slot, &format!("MIGRATING {}", self.to.id()));
+            self.from = owner;
+        }
     }
 
     /// Leaves the slot where it was, with all its keys.

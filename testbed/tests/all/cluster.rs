@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::{RedisResult, Value};
-use testbed::{Cluster, FailOver, Node, ServerBinary};
+use testbed::{Cluster, FailOver, Node, ServerBinary, eventually};
 
 const KEY: &str = "lock:job";
 
@@ -118,6 +118,24 @@ fn a_slot_can_stay_half_moved() {
     again.finish();
     cluster.until_ok();
     assert!(ask(to, &["MGET", one, other]).is_ok());
+}
+
+#[test]
+fn a_slot_whose_owner_is_replaced_meanwhile_is_moved_from_its_heir() {
+    let cluster = Cluster::builder().start();
+    set(&cluster, KEY);
+    let slot = cluster.slot_of(KEY);
+    let from = cluster.owner(slot);
+    let to = cluster.primaries().into_iter().find(|node| node.id() != from.id()).unwrap();
+    let half = cluster.begin_move(slot, to);
+    // Until the move ends, the target knows no owner of the slot, and takes the cluster for down.
+    let heir = cluster.replica_of(from);
+    heir.server().run::<()>("CLUSTER FAILOVER");
+    eventually(Duration::from_secs(10), "it is replaced", || cluster.owner(slot).id() == heir.id());
+    half.finish();
+    cluster.until_ok();
+    assert_eq!(cluster.owner(slot).id(), to.id());
+    assert!(to.server().exists(KEY));
 }
 
 #[test]
