@@ -80,10 +80,6 @@ impl Ballot {
         }
     }
 
-    pub(super) fn said(&self, node: usize) -> &Said {
-        self.said.get(node).unwrap_or(&Said::Nothing)
-    }
-
     /// The nodes of whose answers this is true.
     pub(super) fn nodes(&self, is_it: impl Fn(&Said) -> bool) -> Vec<usize> {
         let each = self.said.iter().enumerate();
@@ -94,24 +90,11 @@ impl Ballot {
         self.said.iter().filter(|said| is_it(said)).count()
     }
 
-    /// Whether a node's answer is still to come, be it that it has the number.
-    fn is_awaited(&self, said: &Said) -> bool {
-        match said {
-            Said::Nothing => true,
-            Said::Answer(Answer::Held { fence }) => !self.has_fence(*fence),
-            _ => false,
-        }
-    }
-
-    fn has_fence(&self, fence: Option<u64>) -> bool {
-        self.fence.is_none_or(|wanted| fence.is_some_and(|it| it >= wanted))
-    }
-
     fn agrees(&self, said: &Said) -> bool {
         let Said::Answer(answer) = said else { return false };
         match (self.about, answer) {
-            (Matter::Grant, Answer::Held { fence }) => self.has_fence(*fence),
-            (Matter::Grant, _) | (Matter::Hold, Answer::Gone { .. }) => false,
+            (Matter::Grant, answer) => matches!(answer, Answer::Held { .. }),
+            (Matter::Hold, Answer::Gone { .. }) => false,
             (Matter::Hold | Matter::View | Matter::Deed, _) => true,
         }
     }
@@ -124,36 +107,34 @@ impl Ballot {
         )
     }
 
-    /// The largest fencing number of the votes, when so many nodes have granted the lock that all but the
-    /// numbers is decided. From now on a grant counts when its node has that number.
-    pub(super) fn begin_fence(&mut self) -> Option<u64> {
-        let largest = |said: &Said| match said {
-            Said::Answer(Answer::Held { fence }) => *fence,
+    /// The largest fencing number of the votes, once so many nodes have granted the lock that all but the
+    /// numbers is decided, and the nodes that gave a smaller one. These have voted when they have that one.
+    pub(super) fn take_behind(&mut self) -> Option<(u64, Vec<usize>)> {
+        let number = |said: &Said| match said {
+            Said::Answer(Answer::Held { fence }) => Some(*fence),
             _ => None,
         };
-        if self.fence.is_some() || self.count(|said| self.agrees(said)) < self.needed() {
-            return None;
+        let is_decided = self.count(|said| self.agrees(said)) >= self.needed();
+        if self.fence.is_none() && is_decided && !planted!(FenceOfOne) {
+            self.fence = self.said.iter().filter_map(number).max().flatten();
         }
-        self.fence = match planted!(FenceOfOne) {
-            true => None,
-            false => self.said.iter().filter_map(largest).max(),
-        };
-        self.fence
+        let fence = self.fence?;
+        let behind = self.nodes(|said| number(said).is_some_and(|own| own < Some(fence)));
+        behind.iter().for_each(|node| self.hear(*node, Said::Nothing));
+        Some((fence, behind))
     }
 
     /// No further answers are waited for.
     pub(super) fn close(&mut self) {
-        for node in 0..self.said.len() {
-            if self.is_awaited(self.said(node)) {
-                self.hear(node, Said::Failed(Fault::new(FaultClass::Late, "no answer in time")));
-            }
+        for said in self.said.iter_mut().filter(|said| **said == Said::Nothing) {
+            *said = Said::Failed(Fault::new(FaultClass::Late, "no answer in time"));
         }
     }
 
     /// The outcome, as soon as no further answer can change it.
     pub(super) fn verdict(&self, names: &[Arc<str>]) -> Option<Result<Answer, Fault>> {
         let (needed, spare) = (self.needed(), self.said.len() - self.needed());
-        let awaited = self.count(|said| self.is_awaited(said));
+        let awaited = self.count(|said| *said == Said::Nothing);
         let agreed = self.count(|said| self.agrees(said));
         let needed_now = match planted!(MajorityOfReached) {
             true => majority(self.count(|said| !matches!(said, Said::Failed(_)))),

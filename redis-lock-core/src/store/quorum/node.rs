@@ -1,6 +1,6 @@
 //! One node of a quorum: the connection to it, and what is under way there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -16,7 +16,6 @@ use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::names::Names;
 use crate::store::link_slot::LinkSlot;
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, Verb, Wire};
@@ -36,8 +35,6 @@ pub(super) type NodeSlot = LinkSlot<Box<dyn Wire>>;
 pub(super) struct Ask {
     /// The ballot that its answer belongs to, if there is one.
     pub(super) ballot: Option<u64>,
-    pub(super) names: Names,
-    pub(super) kind: Kind,
     pub(super) token: Option<Arc<str>>,
     pub(super) does: Does,
     ttl: Duration,
@@ -69,9 +66,8 @@ impl Ask {
             Verb::Release { .. } => Does::Releases,
             _ => Does::Neither,
         };
-        let (names, kind) = (command.names.clone(), command.kind);
         let (token, ttl) = (command.verb.token().cloned(), command.verb.ttl().unwrap_or_default());
-        Self { ballot, names, kind, token, does, ttl, sent: now }
+        Self { ballot, token, does, ttl, sent: now }
     }
 }
 
@@ -88,6 +84,10 @@ pub(super) struct Node {
     heard: Moment,
     /// Why there is no connection; `None` before the first try has ended.
     trouble: Option<Fault>,
+    /// Why the connection is closed as soon as what has arrived was read.
+    ends: Option<Fault>,
+    /// What was asked on connections that were closed, and has no answer.
+    lost: VecDeque<NodeAnswer>,
     pub(super) tokens: Tokens,
     /// The longest lease that was asked for.
     longest: Duration,
@@ -111,6 +111,8 @@ impl Node {
             received: Moment::START,
             heard: Moment::START,
             trouble: None,
+            ends: None,
+            lost: VecDeque::new(),
             tokens: Tokens::default(),
             longest: PLACE,
             next_look: Moment::START,
@@ -163,35 +165,26 @@ impl Node {
                 (self.wire, self.trouble) = (Some(wire), None);
                 (self.received, self.heard) = (now, now);
                 for command in self.tokens.given_up(now.after(self.longest), now) {
-                    self.release(command, None, now);
+                    self.push(command, None, now);
                 }
                 true
             }
         }
     }
 
-    /// Has a release refuse its token for as long as anything else of it may be executed here.
-    pub(super) fn release(
-        &mut self,
-        mut command: Command,
-        ballot: Option<u64>,
-        now: Moment,
-    ) -> bool {
+    /// Sends a command; a release refuses its token for as long as anything else of it may be executed
+    /// here. Returns `false` when there is no connection.
+    pub(super) fn push(&mut self, mut command: Command, ballot: Option<u64>, now: Moment) -> bool {
         if let Verb::Release { token, tombstone, .. } = &mut command.verb {
             self.tokens.give_up(token, true);
             *tombstone = (*tombstone).max(self.tokens.tombstone(token, now));
         }
-        self.push(command, ballot, now)
-    }
-
-    /// Sends a command. Returns `false` when there is no connection.
-    pub(super) fn push(&mut self, command: Command, ballot: Option<u64>, now: Moment) -> bool {
         let ask = Ask::of(ballot, &command, now);
         self.longest = self.longest.max(ask.ttl);
         if self.wire.is_none() {
             // What it may have of the token is wanted again.
-            if let (Some(token), Does::Sets | Does::Releases) = (&ask.token, ask.does) {
-                self.tokens.give_up(token, ask.does == Does::Releases);
+            if let (Some(token), Does::Sets) = (&ask.token, ask.does) {
+                self.tokens.give_up(token, false);
             }
             return false;
         }
@@ -220,39 +213,52 @@ impl Node {
             self.received = self.received.max(now);
         }
         if let (Some(token), Does::Sets) = (&ask.token, ask.does) {
-            self.tokens.asked(token, (&ask.names, ask.kind), now.after(self.longest), now);
+            self.tokens.asked(token, (&command.names, command.kind), now.after(self.longest), now);
         }
         self.asked.insert(seq, ask);
         wire.push(seq, command);
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.wire.as_mut().map_or(Ok(()), |wire| wire.flush())
+    /// Sends what can be sent now. Returns whether the connection has ended.
+    pub(super) fn flush(&mut self) -> bool {
+        let flushed = self.wire.as_mut().map_or(Ok(()), |wire| wire.flush());
+        self.ends = self.ends.take().or_else(|| Some(broken(&flushed.err()?)));
+        self.ends.is_some()
     }
 
     pub(super) fn is_flushed(&self) -> bool {
         self.wire.as_ref().is_none_or(|wire| wire.is_flushed())
     }
 
-    pub(super) fn fill(&mut self, now: Moment) -> io::Result<Filled> {
+    /// Takes in what has arrived. A connection that is silent for longer than the limit is dead.
+    pub(super) fn fill(&mut self, limit: Duration, now: Moment) -> Filled {
         let none = Filled { received: false, more: false };
         let filled = self.wire.as_mut().map_or(Ok(none), |wire| wire.fill());
         if let Ok(Filled { received: true, .. }) = filled {
             self.received = now;
         }
-        filled
+        self.ends = match &filled {
+            Err(error) => Some(broken(error)),
+            Ok(_) if self.silent_at(limit) <= now => {
+                Some(Fault::new(FaultClass::Unknown, format!("nothing came for {limit:?}")))
+            }
+            Ok(_) => None,
+        };
+        filled.unwrap_or(none)
     }
 
-    /// The next answer. No further rounds are sent of what belongs to a ballot that has failed.
-    ///
-    /// # Errors
-    /// A fault if the connection can't be used any longer.
+    /// The next answer, or that there is none. No further rounds are sent of what belongs to a ballot that
+    /// has failed.
     pub(super) fn pull(
         &mut self,
         has_failed: &dyn Fn(u64) -> bool,
-    ) -> Result<Option<NodeAnswer>, Fault> {
+        now: Moment,
+    ) -> Option<NodeAnswer> {
         loop {
-            let Some(wire) = &mut self.wire else { return Ok(None) };
+            if let Some(lost) = self.lost.pop_front() {
+                return Some(lost);
+            }
+            let wire = self.wire.as_mut()?;
             let (asked, tokens) = (&self.asked, &self.tokens);
             let goes_on = |ask: &Ask| {
                 let is_wanted = ask.token.as_ref().is_some_and(|token| tokens.is_wanted(token));
@@ -264,9 +270,17 @@ impl Node {
                 }
             };
             let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);
-            let (seq, answer) = match contained(|| wire.pull(&mut may_go_on))? {
-                None => return Ok(None),
-                Some(Pulled::Broken(fault)) => return Err(fault),
+            let pulled = contained(|| wire.pull(&mut may_go_on));
+            let (seq, answer) = match pulled.unwrap_or_else(|fault| Some(Pulled::Broken(fault))) {
+                None => {
+                    let fault = self.ends.take()?;
+                    self.close(&fault, now);
+                    continue;
+                }
+                Some(Pulled::Broken(fault)) => {
+                    self.close(&fault, now);
+                    continue;
+                }
                 Some(Pulled::Done(seq, answer)) => (seq, answer),
                 Some(Pulled::Redirected(seq, ..)) => {
                     let what = "this node is part of a cluster; a quorum has single servers";
@@ -286,7 +300,7 @@ impl Node {
                     (Some(token), Does::Releases) if answer.is_ok() => self.tokens.released(token),
                     _ => {}
                 }
-                return Ok(Some((ask, answer)));
+                return Some((ask, answer));
             }
         }
     }
@@ -310,25 +324,23 @@ impl Node {
         oldest.map_or(Moment::NEVER, |ask| self.received.max(ask.sent).after(limit))
     }
 
-    /// Closes the connection. Returns what has no answer, and may be executed all the same.
-    pub(super) fn close(&mut self, fault: &Fault, now: Moment) -> Vec<Ask> {
-        if self.wire.take().is_none() {
-            return Vec::new();
-        }
+    /// Closes the connection. What has no answer may be executed all the same.
+    fn close(&mut self, fault: &Fault, now: Moment) {
+        (self.wire, self.ends) = (None, None);
         self.slot.forget();
         self.seat.lost(fault);
         self.trouble = Some(Fault { class: FaultClass::Refused, ..fault.clone() });
         self.want_link();
-        let asked: Vec<_> = std::mem::take(&mut self.asked).into_values().collect();
         let until = now.after(self.longest.saturating_add(PLACE));
-        for ask in &asked {
+        for ask in std::mem::take(&mut self.asked).into_values() {
             match (&ask.token, ask.does) {
                 (Some(token), Does::Sets) => self.tokens.settled(token, Some(until)),
                 (Some(token), Does::Releases) => self.tokens.release_lost(token, until),
                 _ => {}
             }
+            let unknown = Fault { class: FaultClass::Unknown, ..fault.clone() };
+            self.lost.push_back((ask, Err(unknown)));
         }
-        asked
     }
 
     /// Why it can't be asked.
@@ -339,6 +351,10 @@ impl Node {
         };
         self.trouble.clone().unwrap_or_else(none)
     }
+}
+
+fn broken(error: &io::Error) -> Fault {
+    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
 }
 
 /// Connects to a node whenever that is wanted, until that succeeds or the node is dropped.

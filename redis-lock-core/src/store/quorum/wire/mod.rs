@@ -68,11 +68,7 @@ impl QuorumWire {
 
     /// Takes in the connections that were made.
     pub(super) fn take_links(&mut self, now: Moment) -> bool {
-        let mut any = false;
-        for node in &mut self.nodes {
-            any |= node.take_link(now);
-        }
-        any
+        self.nodes.iter_mut().fold(false, |any, node| node.take_link(now) | any)
     }
 
     /// Why nothing can be asked of this quorum at all.
@@ -112,32 +108,39 @@ impl QuorumWire {
         self.questions.insert(seq, question);
     }
 
-    /// Asks all nodes that can be reached.
+    /// Asks all nodes that can be reached, or one after the other.
     fn ask_all(&mut self, seq: u64, now: Moment) {
-        let Some(question) = self.questions.get_mut(&seq) else { return };
+        let Some(question) = self.questions.get(&seq) else { return };
         let command = question.command.clone();
-        let is_reader = command.verb.token().is_some_and(|token| {
-            let kinds = self.nodes.iter().map(|it| it.tokens.other_kind(token, command.kind));
-            kinds.flatten().flatten().any(|kind| kind == Kind::Read) && !planted!(ReaderStaysAway)
-        });
-        for (at, node) in self.nodes.iter_mut().enumerate() {
-            let is_asked = match &command.verb {
-                Verb::Release { .. } => node.release(command.clone(), Some(seq), now),
-                _ => node.push(command.clone(), Some(seq), now),
-            };
-            if is_asked {
-                question.under_way += 1;
-            } else {
-                question.ballot.hear(at, Said::Failed(node.unreachable()));
-            }
-            if let Verb::Downgrade { token } = &command.verb {
+        match &command.verb {
+            Verb::Scan { cursor } => return self.scan(seq, *cursor, now),
+            Verb::Downgrade { token } => {
+                let kinds = self.nodes.iter().map(|it| it.tokens.other_kind(token, command.kind));
+                let is_reader = kinds.flatten().flatten().any(|kind| kind == Kind::Read);
                 // Until it is certain, it is neither the one nor the other, but where it is asked again.
-                node.tokens.repair_as(token, is_reader.then_some(Kind::Read));
+                let kind = (is_reader && !planted!(ReaderStaysAway)).then_some(Kind::Read);
+                self.repair_as(token, kind);
             }
+            _ => {}
+        }
+        for at in 0..self.nodes.len() {
+            self.ask(seq, at, command.clone(), now);
         }
     }
 
-    /// Decides what was not answered in time, and closes connections that are dead.
+    /// Asks a node for its part in the answer to a question.
+    fn ask(&mut self, seq: u64, at: usize, command: Command, now: Moment) {
+        let (Some(question), Some(node)) = (self.questions.get_mut(&seq), self.nodes.get_mut(at))
+        else {
+            return;
+        };
+        match node.push(command, Some(seq), now) {
+            true => question.under_way += 1,
+            false => question.ballot.hear(at, Said::Failed(node.unreachable())),
+        }
+    }
+
+    /// Decides what was not answered in time.
     fn expire(&mut self, now: Moment) {
         while let Some((deadline, seq)) = self.deadlines.first().copied()
             && deadline <= now
@@ -147,23 +150,6 @@ impl QuorumWire {
                 question.ballot.close();
                 self.decide(seq, now);
             }
-        }
-        for at in 0..self.nodes.len() {
-            let silent_at = self.nodes.get(at).map(|node| node.silent_at(self.time_limit));
-            if silent_at.is_some_and(|silent_at| silent_at <= now) {
-                let what = format!("nothing came for {:?}", self.time_limit);
-                self.close(at, &Fault::new(FaultClass::Unknown, what), now);
-            }
-        }
-    }
-
-    /// Closes the connection to a node. What it has not answered may have been executed.
-    fn close(&mut self, at: usize, fault: &Fault, now: Moment) {
-        let Some(node) = self.nodes.get_mut(at) else { return };
-        let asked = node.close(fault, now);
-        let unknown = Fault { class: FaultClass::Unknown, ..fault.clone() };
-        for ask in asked {
-            self.hear(at, ask, Err(unknown.clone()), now);
         }
     }
 
@@ -176,15 +162,9 @@ impl QuorumWire {
                     let question: Option<&Inquiry> = questions.get(&seq);
                     question.is_some_and(|it| it.outcome == Some(false))
                 };
-                let pulled = self.nodes.get_mut(at).map(|node| node.pull(&has_failed));
-                match pulled {
-                    Some(Ok(Some((ask, answer)))) => self.hear(at, ask, answer, now),
-                    Some(Err(fault)) => {
-                        self.close(at, &fault, now);
-                        break;
-                    }
-                    Some(Ok(None)) | None => break,
-                }
+                let pulled = self.nodes.get_mut(at).and_then(|node| node.pull(&has_failed, now));
+                let Some((ask, answer)) = pulled else { break };
+                self.hear(at, ask, answer, now);
             }
         }
     }
@@ -194,28 +174,18 @@ impl Wire for QuorumWire {
     fn push(&mut self, seq: u64, command: Command) {
         let now = Moment::now();
         self.take_links(now);
-        let cursor = match &command.verb {
-            Verb::Scan { cursor } => Some(*cursor),
-            _ => None,
-        };
         let strangers = self.strangers().filter(|_| Matter::of(&command.verb) == Matter::Grant);
         self.open(seq, command, now);
-        match (cursor, strangers) {
-            (_, Some(fault)) => self.give(seq, Err(fault)),
-            (Some(cursor), _) => self.scan(seq, cursor, now),
-            (None, _) => {
-                self.ask_all(seq, now);
-                self.decide(seq, now);
-            }
+        if let Some(fault) = strangers {
+            return self.give(seq, Err(fault));
         }
+        self.ask_all(seq, now);
+        self.decide(seq, now);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        for at in 0..self.nodes.len() {
-            let flushed = self.nodes.get_mut(at).map(Node::flush);
-            if let Some(Err(error)) = flushed {
-                self.close(at, &broken(&error), Moment::now());
-            }
+        if self.nodes.iter_mut().fold(false, |any, node| node.flush() | any) {
+            self.read(Moment::now());
         }
         Ok(())
     }
@@ -227,19 +197,10 @@ impl Wire for QuorumWire {
     fn fill(&mut self) -> io::Result<Filled> {
         let now = Moment::now();
         let mut all = Filled { received: self.take_links(now), more: false };
-        for at in 0..self.nodes.len() {
-            match self.nodes.get_mut(at).map(|node| node.fill(now)) {
-                Some(Ok(filled)) => {
-                    all.received |= filled.received;
-                    all.more |= filled.more;
-                }
-                Some(Err(error)) => {
-                    // Answers that arrived before the end still count.
-                    self.read(now);
-                    self.close(at, &broken(&error), now);
-                }
-                None => {}
-            }
+        for node in &mut self.nodes {
+            let filled = node.fill(self.time_limit, now);
+            all.received |= filled.received;
+            all.more |= filled.more;
         }
         self.read(now);
         self.expire(now);
@@ -272,10 +233,6 @@ impl Wire for QuorumWire {
     }
 }
 
-fn broken(error: &io::Error) -> Fault {
-    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
-}
-
 /// The bits of a cursor that are the node's own.
 const NODE_SHIFT: u32 = 56;
 const INSIDE: u64 = (1 << NODE_SHIFT) - 1;
@@ -299,12 +256,8 @@ impl QuorumWire {
         let Some(question) = self.questions.get_mut(&seq) else { return };
         let inside = if at == from { cursor & INSIDE } else { 0 };
         let command = Command { verb: Verb::Scan { cursor: inside }, ..question.command.clone() };
-        if let Some(node) = self.nodes.get_mut(at)
-            && node.push(command, Some(seq), now)
-        {
-            question.under_way += 1;
-            question.command.verb = Verb::Scan { cursor: (at as u64) << NODE_SHIFT };
-        }
+        question.command.verb = Verb::Scan { cursor: (at as u64) << NODE_SHIFT };
+        self.ask(seq, at, command, now);
     }
 
     pub(super) fn scanned(&mut self, seq: u64, cursor: u64, answer: Result<Answer, Fault>) {

@@ -52,9 +52,7 @@ impl QuorumWire {
                     self.repair(&command, at, now);
                     return self.decide(seq, now);
                 }
-                let behind = fence.filter(|fence| is_behind(&said, *fence));
                 question.ballot.hear(at, said);
-                behind.into_iter().for_each(|fence| self.raise(seq, fence, at, now));
                 self.decide(seq, now);
             }
             Some(true) if is_renewal && is_absent(&said) => {
@@ -63,9 +61,8 @@ impl QuorumWire {
             }
             // The vote of one that came late is kept, and counts from now on.
             Some(true) if planted!(WinnerUndone) && question.ballot.about == Matter::Grant => {
-                if let (Some(token), Some(node)) = (&ask.token, self.nodes.get_mut(at)) {
-                    node.release(tokens::release(token, &ask.names, ask.kind), None, now);
-                }
+                let command = question.command.clone();
+                self.give_back(&command, at, now);
             }
             Some(_) => {}
         }
@@ -75,7 +72,7 @@ impl QuorumWire {
     pub(super) fn give(&mut self, seq: u64, answer: Result<Answer, Fault>) {
         let Some(question) = self.questions.get_mut(&seq) else { return };
         if question.outcome.is_none() {
-            question.outcome = Some(answer.is_ok());
+            question.outcome = Some(is_agreed(&answer));
             self.deadlines.remove(&(question.deadline, seq));
             self.decided.push_back(Pulled::Done(seq, answer));
         }
@@ -91,31 +88,20 @@ impl QuorumWire {
 
     /// Gives the outcome of a question, if there is one by now.
     pub(super) fn decide(&mut self, seq: u64, now: Moment) {
-        if let Some(fence) = self.questions.get_mut(&seq).and_then(|it| it.ballot.begin_fence()) {
-            self.begin_raise(seq, fence, now);
-        }
+        self.raise(seq, now);
         let Some(question) = self.questions.get(&seq) else { return };
         if let Some(mut verdict) = question.ballot.verdict(&self.names) {
-            let (about, command) = (question.ballot.about, question.command.clone());
-            let is_against = |answer: &Answer| {
-                matches!(answer, Answer::Busy(_) | Answer::Gone { .. } | Answer::Tombstone)
-            };
-            let has_agreed = verdict.as_ref().is_ok_and(|answer| !is_against(answer));
-            if has_agreed && matches!(command.verb, Verb::Renew { .. }) {
-                for at in question.ballot.nodes(is_absent) {
-                    self.repair(&command, at, now);
+            let command = question.command.clone();
+            let (losers, absent) = (question.losers(&verdict), question.ballot.nodes(is_absent));
+            losers.into_iter().for_each(|at| self.give_back(&command, at, now));
+            match &command.verb {
+                Verb::Renew { .. } if is_agreed(&verdict) => {
+                    absent.into_iter().for_each(|at| self.repair(&command, at, now));
                 }
-            } else if let (true, Verb::Downgrade { token }) = (has_agreed, &command.verb) {
-                for node in &mut self.nodes {
-                    node.tokens.repair_as(token, Some(Kind::Read));
+                Verb::Downgrade { token } if is_agreed(&verdict) => {
+                    self.repair_as(token, Some(Kind::Read));
                 }
-            } else if about == Matter::Grant && !has_agreed {
-                self.undo(seq, verdict.is_err(), now);
-            } else if let Ok(Answer::Gone { .. }) = &verdict
-                && !matches!(command.verb, Verb::Release { .. })
-                && !matches!(command.kind, Kind::All { .. })
-            {
-                self.give_up(&command, now);
+                _ => {}
             }
             if let Ok(Answer::Seen(view)) = &mut verdict
                 && let Some(server) = &mut view.server
@@ -123,37 +109,25 @@ impl QuorumWire {
                 self.roster.describe(server, now);
             }
             self.give(seq, verdict);
-            if let Some(question) = self.questions.get_mut(&seq) {
-                question.outcome = Some(has_agreed);
-            }
         }
     }
 
-    /// The nodes that have granted the lock have to know the largest of their numbers.
-    fn begin_raise(&mut self, seq: u64, fence: u64, now: Moment) {
+    /// The nodes that have granted the lock have to know the largest of their numbers. They have as long for
+    /// that as for their votes.
+    fn raise(&mut self, seq: u64, now: Moment) {
         let Some(question) = self.questions.get_mut(&seq) else { return };
-        self.deadlines.remove(&(question.deadline, seq));
-        question.deadline = now.after(question.patience);
-        self.deadlines.insert((question.deadline, seq));
-        for at in question.ballot.nodes(|said| is_behind(said, fence)) {
-            self.raise(seq, fence, at, now);
-        }
-    }
-
-    /// Has a node that has granted the lock remember a larger number than its own.
-    fn raise(&mut self, seq: u64, fence: u64, at: usize, now: Moment) {
-        let Some(question) = self.questions.get_mut(&seq) else { return };
+        let is_first = question.ballot.fence.is_none();
+        let Some((fence, behind)) = question.ballot.take_behind() else { return };
         let Some(token) = question.command.verb.token().cloned() else { return };
-        let command = Command {
-            kind: Kind::All { ordered: false },
-            verb: Verb::Raise { token, fence },
-            ..question.command.clone()
-        };
-        if let Some(node) = self.nodes.get_mut(at) {
-            match node.push(command, Some(seq), now) {
-                true => question.under_way += 1,
-                false => question.ballot.hear(at, Said::Failed(node.unreachable())),
-            }
+        if is_first {
+            self.deadlines.remove(&(question.deadline, seq));
+            question.deadline = now.after(question.patience);
+            self.deadlines.insert((question.deadline, seq));
+        }
+        let (kind, verb) = (Kind::All { ordered: false }, Verb::Raise { token, fence });
+        let command = Command { kind, verb, ..question.command.clone() };
+        for at in behind {
+            self.ask(seq, at, command.clone(), now);
         }
     }
 
@@ -172,49 +146,57 @@ impl QuorumWire {
         }
     }
 
-    /// Gives back what a minority still has of a hold that is lost.
-    fn give_up(&mut self, command: &Command, now: Moment) {
-        let Some(token) = command.verb.token() else { return };
+    /// From now on nodes bring a token back as that, if at all.
+    pub(super) fn repair_as(&mut self, token: &str, kind: Option<Kind>) {
         for node in &mut self.nodes {
-            node.release(tokens::release(token, &command.names, command.kind), None, now);
+            node.tokens.repair_as(token, kind);
         }
     }
 
-    /// Gives back what an attempt that has failed has, or may get yet.
-    fn undo(&mut self, seq: u64, is_fault: bool, now: Moment) {
-        let Some(question) = self.questions.get(&seq) else { return };
-        let (command, ballot) = (&question.command, &question.ballot);
-        let Some(token) = command.verb.token().cloned() else { return };
-        let goes_on = match &command.verb {
-            _ if is_fault || planted!(LoserKept) => planted!(LoserKept),
-            // It is asked for once more at once, which tells who has it.
-            Verb::Take { .. } => true,
-            Verb::Acquire(terms) => terms.queue.is_some() && ballot.goes_on(&token),
-            _ => false,
-        };
-        if goes_on {
-            return;
-        }
-        // A caller that does not wait takes it that nothing is left, also of an earlier attempt with this token.
-        let is_over =
-            !is_fault && matches!(&command.verb, Verb::Acquire(terms) if terms.queue.is_none());
-        let may_have = |said: &Said| match said {
-            Said::Nothing | Said::Barred(_) | Said::Answer(Answer::Held { .. }) => true,
-            Said::Failed(fault) => fault.class.is_unknown() || is_over,
-            Said::Answer(_) => false,
-        };
-        for at in ballot.nodes(may_have) {
-            if let Some(node) = self.nodes.get_mut(at) {
-                node.release(tokens::release(&token, &command.names, command.kind), None, now);
-            }
+    /// Has a node give back what it has of a token, or may get yet.
+    fn give_back(&mut self, command: &Command, at: usize, now: Moment) {
+        if let (Some(token), Some(node)) = (command.verb.token(), self.nodes.get_mut(at)) {
+            node.push(tokens::release(token, &command.names, command.kind), None, now);
         }
     }
+}
+
+impl Inquiry {
+    /// The nodes that give the token back after this verdict: those that may have it of an attempt that has
+    /// failed, or get it yet, and all where a minority may still have some of a hold that is lost.
+    fn losers(&self, verdict: &Result<Answer, Fault>) -> Vec<usize> {
+        let (verb, ballot) = (&self.command.verb, &self.ballot);
+        let is_single = !matches!(self.command.kind, Kind::All { .. });
+        let goes_on = match verb {
+            _ if verdict.is_err() || planted!(LoserKept) => planted!(LoserKept),
+            // It is asked for once more at once, which tells who has it.
+            Verb::Take { .. } => true,
+            Verb::Acquire(terms) => terms.queue.is_some() && ballot.goes_on(&terms.token),
+            verb => matches!(verb, Verb::Release { .. }),
+        };
+        match (ballot.about, verdict) {
+            _ if is_agreed(verdict) || goes_on => Vec::new(),
+            (Matter::Grant, verdict) => {
+                // A caller that does not wait takes it that nothing is left, also of an earlier attempt.
+                let is_over =
+                    verdict.is_ok() && matches!(verb, Verb::Acquire(it) if it.queue.is_none());
+                ballot.nodes(|said| match said {
+                    Said::Nothing | Said::Barred(_) | Said::Answer(Answer::Held { .. }) => true,
+                    Said::Failed(fault) => fault.class.is_unknown() || is_over,
+                    Said::Answer(_) => false,
+                })
+            }
+            (Matter::Hold, Ok(Answer::Gone { .. })) if is_single => ballot.nodes(|_| true),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Whether the nodes did what they were asked for.
+fn is_agreed(verdict: &Result<Answer, Fault>) -> bool {
+    !matches!(verdict, Err(_) | Ok(Answer::Busy(_) | Answer::Gone { .. } | Answer::Tombstone))
 }
 
 fn is_absent(said: &Said) -> bool {
     matches!(said, Said::Answer(Answer::Gone { by: None, because: None }))
-}
-
-fn is_behind(said: &Said, fence: u64) -> bool {
-    matches!(said, Said::Answer(Answer::Held { fence: own }) if own.is_none_or(|own| own < fence))
 }
