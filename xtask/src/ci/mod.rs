@@ -18,9 +18,10 @@ use crate::cargo::{cargo, must_succeed};
 use crate::{cases, floors, links, servers, shape, test, threads};
 
 type Work = fn() -> Result<()>;
+type Step = (&'static str, Work);
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [(&str, Work); 13] = [
+const STEPS: [Step; 13] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -36,16 +37,16 @@ const STEPS: [(&str, Work); 13] = [
     ("versions", test::versions),
 ];
 
-/// Of these, what builds in a folder of its own. It runs beside what comes before the tests: most of that
-/// time, one large package is compiled and a second core has nothing to do.
-const BESIDE: [&str; 2] = ["oldest-compiler", "features"];
+/// Of these, what runs beside the others of its part: while one large package is compiled, and while tests
+/// wait for servers and leases, a second core has little to do.
+const BESIDE: [&str; 3] = ["oldest-compiler", "features", "servers"];
 
-/// Before this one, all that runs beside has to end: tests wait for servers and leases.
+/// A part of its own, with nothing beside it: what measures time here would measure the others.
 const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 11] = [
+const LONG_STEPS: [Step; 11] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
     ("threads", || threads::run(2_000)),
@@ -62,24 +63,27 @@ const LONG_STEPS: [(&str, Work); 11] = [
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
 /// first failure. Shows at its end how long each step took.
 pub(crate) fn run(wanted: &[String]) -> Result<()> {
-    let (beside, steps): (Vec<_>, Vec<_>) = chosen(wanted)?
-        .into_iter()
-        .partition(|(name, _)| wanted.is_empty() && BESIDE.contains(name));
-    let names: Vec<_> = beside.into_iter().map(|(name, _)| name).collect();
-    let mut beside = if names.is_empty() { None } else { Some(Beside::start(&names)?) };
+    let chosen = chosen(wanted)?;
     let mut taken = Vec::new();
-    let mut finish = |taken: &mut Vec<_>| match beside.take() {
-        Some(others) => timed("the rest of what ran beside", || others.finish(), taken),
-        None => Ok(()),
-    };
-    let result = steps.into_iter().try_for_each(|(name, work)| {
-        if name == ALONE {
-            finish(&mut taken)?;
-        }
-        timed(name, work, &mut taken)
-    });
-    let rest = finish(&mut taken);
+    let result = parts(&chosen).try_for_each(|steps| part(steps, wanted.is_empty(), &mut taken));
     eprint!("{}", table(&taken));
+    result
+}
+
+/// The steps before the one that is alone, this one, and those after it.
+fn parts(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
+    steps.chunk_by(|(before, _), (after, _)| ![*before, *after].contains(&ALONE))
+}
+
+/// Runs steps one after the other, and at the same time those that may run beside them.
+fn part(steps: &[Step], has_beside: bool, taken: &mut Vec<(&'static str, Duration)>) -> Result<()> {
+    let (beside, steps): (Vec<_>, Vec<_>) =
+        steps.iter().copied().partition(|(name, _)| has_beside && BESIDE.contains(name));
+    let names: Vec<_> = beside.into_iter().map(|(name, _)| name).collect();
+    let beside = if names.is_empty() { None } else { Some(Beside::start(&names)?) };
+    let result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
+    let rest = beside
+        .map_or(Ok(()), |others| timed("the rest of what ran beside", || others.finish(), taken));
     result.and(rest)
 }
 
@@ -97,7 +101,7 @@ fn timed(
 }
 
 /// The steps that these names mean, in their order.
-fn chosen(wanted: &[String]) -> Result<Vec<(&'static str, Work)>> {
+fn chosen(wanted: &[String]) -> Result<Vec<Step>> {
     let is_wanted = |wished: &str| wanted.iter().any(|wanted| wanted == wished);
     let all = STEPS.iter().chain(&LONG_STEPS);
     let known = |name: &String| name == "long" || all.clone().any(|(step, _)| step == name);
@@ -170,6 +174,12 @@ mod tests {
         assert_eq!(names(&["apps", "shape"]), ["shape", "apps"]);
         assert_eq!(names(&["long"]), LONG_STEPS.map(|(name, _)| name));
         assert!(chosen(&["shap".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn nothing_runs_beside_the_tests() {
+        let firsts: Vec<_> = parts(&STEPS).map(|part| (part[0].0, part.len() > 1)).collect();
+        assert_eq!(firsts, [("formatting", true), ("tests", false), ("servers", true)]);
     }
 
     #[test]
