@@ -80,7 +80,7 @@ impl<L: HasLink> Asking<L> {
                 true => Machine::waiting(shard.of_key(&id.main)) + beside,
                 false => 0,
             };
-            core.begin(&id, waiting, work, |machine, env| {
+            core.step_in(&id, true, waiting, work, |machine, env| {
                 if core.is_shut() || core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;

@@ -172,18 +172,8 @@ impl Core {
         self.step_in(id, false, |_| 0, work, change);
     }
 
-    /// The same for a machine that may have to be made first. `waiting` says how many calls wait for its
-    /// lock, where that matters.
-    pub(super) fn begin(
-        &self,
-        id: &LockId,
-        waiting: impl FnOnce(&Shard) -> usize,
-        work: &mut Work,
-        change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
-    ) {
-        self.step_in(id, true, waiting, work, change);
-    }
-
+    /// The same for a machine that may have to be made first, if `makes` says so. `waiting` says how many
+    /// calls wait for its lock, where that matters.
     pub(super) fn step_in(
         &self,
         id: &LockId,
@@ -417,14 +407,6 @@ impl Core {
                 });
             }
         }
-    }
-
-    pub(super) fn step_all(
-        &self,
-        work: &mut Work,
-        change: impl Fn(&mut Machine<Handle>, &mut Env<'_, Handle>),
-    ) {
-        self.step_where(&|_| true, work, change);
     }
 
     /// Takes over the results of driving a path, except those that its driver carries out itself.

@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled};
-use super::places::{Place, PlaceId, UNROUTED};
+use super::places::{Place, UNROUTED};
 use super::table::{Handle, Shard};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -51,7 +51,10 @@ impl Core {
                     continue;
                 }
             };
-            self.doubt_map(&outcome);
+            if !outcome.is_answered() {
+                // The wrong node may have been asked.
+                self.look_soon();
+            }
             match origin {
                 Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
@@ -160,17 +163,6 @@ impl Core {
         };
         list.extend(notices(line));
         is_first
-    }
-
-    /// A connection can't be made.
-    pub(super) fn note_unreachable(&self, place: &Place, fault: &Fault, work: &mut Work) {
-        let line = self.outages.disconnects(place, fault, Moment::now()).1;
-        work.notices.extend(notices(line));
-    }
-
-    /// A connection was made.
-    pub(super) fn note_connected(&self, place: PlaceId, work: &mut Work) {
-        work.notices.extend(notices(self.outages.connects(place, Moment::now())));
     }
 
     /// The map was read.
@@ -355,14 +347,6 @@ impl Core {
         self.places.of(main)
     }
 
-    /// Has the map read again after a refusal or an unknown outcome, because the wrong node may
-    /// have been asked.
-    pub(super) fn doubt_map(&self, outcome: &Outcome) {
-        if let Outcome::Refused(_) | Outcome::Unknown(_) = outcome {
-            self.look_soon();
-        }
-    }
-
     /// A node contradicted the map, or may have.
     pub(crate) fn look_soon(&self) {
         if let Some(several) = self.places.as_several() {
@@ -429,6 +413,6 @@ fn is_of_server(fault: &Fault) -> bool {
 }
 
 /// Notices that give operators their lines.
-fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
+pub(super) fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
     lines.into_iter().map(|line| Notice::observe(Observation::Outage(line)))
 }

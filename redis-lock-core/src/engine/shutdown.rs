@@ -40,7 +40,7 @@ impl Link {
         if core.drain.set(Moment::now().after(limit)).is_ok() {
             self.start();
             core.act(|work| {
-                core.step_all(work, |machine, env| {
+                core.step_where(&|_| true, work, |machine, env| {
                     machine.refuse_all(&LockError::Shutdown, env);
                 });
                 core.leave(&mut work.notices);
@@ -78,7 +78,7 @@ impl Core {
 
     /// Ends every hold and every wait, and queues the releases of their tokens.
     pub(crate) fn close_all(&self, error: &LockError, reason: &LossReason, work: &mut Work) {
-        self.step_all(work, |machine, env| machine.close(error, reason, env));
+        self.step_where(&|_| true, work, |machine, env| machine.close(error, reason, env));
     }
 
     /// The last reference to the `Locks` was dropped: idle leases are released, then the engine

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
+use super::outcomes::notices;
 use super::path::{ENGINE_READS_AFTER, LockId, News, QueueEntry, Reader, Results};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
@@ -124,7 +125,8 @@ impl Core {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
-                    self.note_connected(place.id, work);
+                    let lines = self.outages.connects(place.id, Moment::now());
+                    work.notices.extend(notices(lines));
                     if place.path.traffic().epoch() > Some(1) {
                         // Another server may be reached now.
                         self.look_soon();
@@ -136,7 +138,8 @@ impl Core {
                 }
                 News::Unreachable(fault) => {
                     self.look_soon();
-                    self.note_unreachable(place, &fault, work);
+                    let (_, line) = self.outages.disconnects(place, &fault, Moment::now());
+                    work.notices.extend(notices(line));
                 }
             }
         }

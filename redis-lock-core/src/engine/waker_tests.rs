@@ -139,8 +139,9 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
     let id = LockId::of(&demand, || 0);
     let handle = Handle { id: id.clone(), answer };
     core.act(|work| {
-        core.begin(
+        core.step_in(
             &id,
+            true,
             |_| 0,
             work,
             |machine, env| {

@@ -27,7 +27,7 @@ const ROUNDS: u32 = 3;
 pub(super) struct Contending {
     pub(super) attempt: Attempt,
     /// The demand of the waiter for whom the last question was asked.
-    demand: Arc<Demand>,
+    pub(super) demand: Arc<Demand>,
     /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
     /// When to ask again, if no question is open at that time; never while it is held back.
@@ -35,17 +35,11 @@ pub(super) struct Contending {
     /// Whether a hint came while a question was open, so that another one follows.
     hinted: bool,
     throttle: HintThrottle,
-    /// Consecutive failures.
-    pub(super) failures: u32,
     /// Consecutive looks that found the same holder.
     looks: u32,
     /// How often the lock was busy.
     refusals: u32,
-    pub(super) last_answer: LastAnswer,
-    /// When the last answered question was sent, or the last failure came.
-    pub(super) answered_at: Moment,
-    /// When the server last gave a useful answer.
-    pub(super) useful: Moment,
+    pub(super) heard: Heard,
     /// Whether the last blocker was a token of ours, which may be being released.
     blocked_by_own: bool,
     /// The oldest release of its keys that no server had answered when the last question was sent.
@@ -66,23 +60,15 @@ impl Contending {
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
-            failures: 0,
             looks: 0,
             refusals: 0,
-            last_answer: LastAnswer::Nothing,
-            answered_at: Moment::START,
-            useful: now,
+            heard: Heard::nothing(now),
             blocked_by_own: false,
             behind: None,
             hand_over: HandOverRequest::Not,
             was_notified: false,
             let_in: Vec::new(),
         }
-    }
-
-    /// The demand of the waiter for whom the last question was asked.
-    pub(super) fn demand(&self) -> &Arc<Demand> {
-        &self.demand
     }
 
     /// Whether to follow a hint now. If another one was followed a moment ago, the next look is set
@@ -103,7 +89,7 @@ impl Contending {
 
     /// Whether the server has not answered yet.
     pub(super) fn is_first(&self) -> bool {
-        matches!(self.last_answer, LastAnswer::Nothing)
+        matches!(self.heard.last_answer, LastAnswer::Nothing)
     }
 
     /// Whether the server has said that the lock is busy, or it was held back.
@@ -134,9 +120,20 @@ impl Contending {
         self.look = now.after(wait);
     }
 
+    /// Notes by whom the lock was found busy. Returns whether that is news.
+    fn found_busy(&mut self, blocker: &Blocker) -> bool {
+        let last = match &self.heard.last_answer {
+            LastAnswer::Busy(last) => Some(&last.value),
+            _ => None,
+        };
+        let is_news = self.looks == 0 && last.is_none();
+        self.looks = if last == Some(&blocker.value) { self.looks.saturating_add(1) } else { 0 };
+        is_news
+    }
+
     /// Whether the server's last answer was a failure, or is missing.
     pub(super) fn is_in_trouble(&self, is_open: bool) -> bool {
-        is_open || self.failures > 0
+        is_open || self.heard.failures > 0
     }
 }
 
@@ -179,11 +176,8 @@ impl<W> Machine<W> {
         let attempt = env.attempt(&demand);
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
-            failures: contending.failures,
             refusals: contending.refusals,
-            useful: contending.useful,
-            last_answer: contending.last_answer,
-            answered_at: contending.answered_at,
+            heard: contending.heard,
             let_in: contending.let_in,
             ..Contending::new(attempt, &demand, env.now)
         });
@@ -232,9 +226,9 @@ impl<W> Machine<W> {
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
-        if contending.failures == 0 {
+        if contending.heard.failures == 0 {
             // The server has answered until now; an outage is counted from here.
-            contending.useful = env.now;
+            contending.heard.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
             contending.hand_over = HandOverRequest::Over { answered: contending.was_notified };
@@ -253,7 +247,7 @@ impl<W> Machine<W> {
     pub(crate) fn standing(&self) -> LineStanding {
         match &self.stage {
             Stage::Contending(contending) if contending.is_held_back() => LineStanding::HeldBack,
-            Stage::Contending(contending) if contending.demand().waits_in_line() => {
+            Stage::Contending(contending) if contending.demand.waits_in_line() => {
                 LineStanding::Asks
             }
             _ => LineStanding::Outside,
@@ -263,13 +257,8 @@ impl<W> Machine<W> {
     /// What it has heard, for those behind it.
     pub(crate) fn heard(&self) -> Option<Heard> {
         let Stage::Contending(contending) = &self.stage else { return None };
-        Some(Heard {
-            last_answer: contending.last_answer.clone(),
-            answered_at: contending.answered_at,
-            at: self.heard,
-            useful: contending.useful,
-            failures: contending.failures.max(u32::from(self.open.is_some())),
-        })
+        let failures = contending.heard.failures.max(u32::from(self.open.is_some()));
+        Some(Heard { at: self.heard, failures, ..contending.heard.clone() })
     }
 
     /// While it is held back, it has heard what the first of its line has.
@@ -277,10 +266,9 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if contending.is_held_back() {
             self.heard = first.at;
-            contending.last_answer = first.last_answer;
-            (contending.answered_at, contending.failures) = (first.answered_at, first.failures);
             // An outage is counted from the question that began it.
-            contending.useful = if first.failures == 0 { now } else { first.useful };
+            let useful = if first.failures == 0 { now } else { first.useful };
+            contending.heard = Heard { useful, ..first };
         }
     }
 
@@ -363,7 +351,7 @@ impl<W> Machine<W> {
         if Lease::granted(open, &contending.attempt).end <= env.now {
             return self.spent(open, env);
         }
-        contending.useful = env.now;
+        contending.heard.useful = env.now;
         // A caller that waits for its first answer gets it, even if that is a little late.
         self.refuse_overdue_after_busy(env);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
@@ -398,15 +386,15 @@ impl<W> Machine<W> {
         self.contended = true;
         self.refuse_crowd(open, env);
         let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.failures = 0;
+        contending.heard.failures = 0;
         contending.refusals = contending.refusals.saturating_add(1);
-        contending.useful = env.now;
+        contending.heard.useful = env.now;
         if open.about == About::Take {
             return self.ask_again(env);
         }
         if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
-            contending.last_answer = LastAnswer::Busy(blocker);
+            contending.heard.last_answer = LastAnswer::Busy(blocker);
             if contending.hinted && contending.follows_hint(env.now) {
                 self.ask_again(env);
             }
@@ -423,25 +411,22 @@ impl<W> Machine<W> {
         if let Some(release) = contending.behind
             && self.waiters.is_answer_owed_since(release)
         {
-            contending.last_answer = LastAnswer::Behind(release, blocker);
+            contending.heard.last_answer = LastAnswer::Behind(release, blocker);
             return self.wait_for_release(open, env);
         }
-        let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
-        if first && env.listening {
+        if contending.found_busy(&blocker) && env.listening {
             let demand = Arc::clone(&contending.demand);
             env.observe(Observation::Contended(demand, blocker.value.clone()));
         }
-        let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
-        contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
-        contending.answered_at = open.sent;
+        contending.heard.answered_at = open.sent;
         let holder = blocker.value.as_deref().map(Token::from_wire);
         let blocked_by_own = holder.is_some_and(|it| it.manager() == Some(env.manager));
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
         let done = blocker.value.as_deref().and_then(Mark::read_done);
-        contending.last_answer = LastAnswer::Busy(blocker);
+        contending.heard.last_answer = LastAnswer::Busy(blocker);
         let owes_done = self.tell_done_or_crowded(done.as_ref(), open.sent, env);
         self.refuse_late(open.sent, env);
         self.abandon_if_unwanted(env);

@@ -146,9 +146,9 @@ impl Moved {
             Stage::Idle => None,
             Stage::Contending(contending) => {
                 let token = contending.attempt.token().clone();
-                Some(Self::Token(token, Arc::clone(contending.demand())))
+                Some(Self::Token(token, Arc::clone(&contending.demand)))
             }
-            Stage::Held(held) => Some(Self::Hold(Arc::clone(held.hold()))),
+            Stage::Held(held) => Some(Self::Hold(Arc::clone(&held.hold))),
             Stage::Kept(kept) => Some(Self::Token(kept.token().clone(), Arc::clone(&kept.demand))),
         }
     }

@@ -9,7 +9,7 @@ use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Env, Later, LineStanding, Machine, Outgoing, Stage, Waiter};
+use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, Waiter};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
@@ -47,7 +47,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &self.stage
             && contending.is_in_trouble(self.open.is_some())
         {
-            let ended = self.waiters.over_outage(contending.useful, env.now);
+            let ended = self.waiters.over_outage(contending.heard.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);
                 env.fail(waiter.handle, error);
@@ -59,7 +59,7 @@ impl<W> Machine<W> {
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
     pub(super) fn refuse_overdue_after_busy(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &self.stage else { return };
-        let answered_at = contending.answered_at;
+        let answered_at = contending.heard.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {
             if answered_at < waiter.asked {
                 // Other waiters may be overdue as well; the next tick refuses them.
@@ -119,8 +119,8 @@ impl<W> Machine<W> {
     /// be the very token that a caller has given up before it asked. It is no answer for that caller.
     pub(super) fn wait_for_release(&mut self, open: &Open, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.answered_at = open.sent;
-        let pending = env.pending.oldest(&contending.demand().names);
+        contending.heard.answered_at = open.sent;
+        let pending = env.pending.oldest(&contending.demand.names);
         if pending.is_some_and(|release| self.waiters.is_answer_owed_since(release)) {
             contending.look = env.now.after(RELEASE_PAUSE);
         } else {
@@ -130,10 +130,10 @@ impl<W> Machine<W> {
 
     pub(super) fn failed(&mut self, open: &Open, fault: Fault, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.failures = contending.failures.saturating_add(1);
-        let (class, failures) = (fault.class, contending.failures);
-        contending.last_answer = LastAnswer::Failed(fault);
-        contending.answered_at = env.now;
+        contending.heard.failures = contending.heard.failures.saturating_add(1);
+        let (class, failures) = (fault.class, contending.heard.failures);
+        contending.heard.last_answer = LastAnswer::Failed(fault);
+        contending.heard.answered_at = env.now;
         match class {
             // A connection that was closed while idle is noticed only by the first question.
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env),
@@ -160,7 +160,10 @@ impl<W> Machine<W> {
     pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
         let fault = match &self.stage {
-            Stage::Contending(Contending { last_answer: LastAnswer::Failed(fault), .. }) => {
+            Stage::Contending(Contending {
+                heard: Heard { last_answer: LastAnswer::Failed(fault), .. },
+                ..
+            }) => {
                 let what = format!("{} (tried for {waited:.1?})", fault.what);
                 Fault { what, ..fault.clone() }
             }
@@ -178,16 +181,15 @@ impl<W> Machine<W> {
 impl Contending {
     /// Whether the last answer says what a waiter that came as this one did wants to know.
     pub(super) fn is_answer_for<W>(&self, waiter: &Waiter<W>) -> bool {
-        let is_behind =
-            matches!(&self.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
-        self.answered_at >= waiter.asked && !is_behind
+        let is_behind = matches!(&self.heard.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
+        self.heard.answered_at >= waiter.asked && !is_behind
     }
 
     /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
     /// answer: a server that has answered since the waiter came did not fail it.
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
-        match &self.last_answer {
-            LastAnswer::Failed(fault) if self.answered_at >= waiter.asked => {
+        match &self.heard.last_answer {
+            LastAnswer::Failed(fault) if self.heard.answered_at >= waiter.asked => {
                 LockError::backend(Some(waiter.demand.key()), fault)
             }
             LastAnswer::Behind(release, _) if waiter.id > *release => {
@@ -363,7 +365,7 @@ impl<W> Machine<W> {
         let can_be_long = |first: &&Waiter<W>| first.demand.terms.outage < ENDLESS;
         let Some(first) = self.waiters.first().filter(can_be_long) else { return Moment::NEVER };
         let since = match &self.stage {
-            Stage::Held(held) => first.asked.max(held.hold().since),
+            Stage::Held(held) => first.asked.max(held.hold.since),
             _ => first.asked,
         };
         let next = since.after(LONG.max(self.warned.since(since).saturating_mul(2)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::Lease;
-use super::question::{About, HoldRequest, Open, Wanted, Wants};
+use super::question::{About, HoldRequest, Open, Wanted, Wants, deadline};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
@@ -70,15 +70,11 @@ impl Held {
         }
     }
 
-    pub(super) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-
     pub(super) fn due(&self, open: Option<&Open>) -> Moment {
         let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
-        let wanted = self.wanted.askers.deadline();
+        let wanted = deadline(&self.wanted.askers);
         let answer =
-            open.map_or(wanted, |open| wanted.min(open.askers.deadline()).min(open.late_at));
+            open.map_or(wanted, |open| wanted.min(deadline(&open.askers)).min(open.late_at));
         renewal.min(self.check_at).min(answer).min(self.hold.deadline())
     }
 
@@ -228,9 +224,10 @@ impl<W> Machine<W> {
     /// Does what is due while holding.
     pub(super) fn maintain_hold(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
+        let now = env.now;
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
-            for asker in askers.take(|asker| asker.deadline <= env.now) {
+            for asker in askers.extract_if(.., |asker| asker.deadline <= now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 let error = LockError::backend(Some(held.hold.demand.key()), &fault);
                 env.confirm(asker.confirm, Err(error));

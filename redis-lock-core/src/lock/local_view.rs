@@ -35,7 +35,7 @@ impl LocalView {
         let at = |moment: Moment| wall.checked_sub(now.since(moment));
         let mut view = Self { held: None, queued: None, waiters: Vec::new(), kept: None };
         match &machine.stage {
-            Stage::Held(held) => view.held = Some((held.hold().token.clone(), held.hold().fence)),
+            Stage::Held(held) => view.held = Some((held.hold.token.clone(), held.hold.fence)),
             Stage::Contending(contending) if contending.is_held_back() => {}
             Stage::Contending(contending) => view.queued = Some(contending.attempt.token().clone()),
             Stage::Kept(kept) => {
@@ -103,19 +103,27 @@ pub(super) enum LastAnswer {
     Failed(Fault),
 }
 
-/// What a machine has heard of the server.
-#[derive(Debug)]
+/// What a machine that contends has heard of the server.
+#[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(super) last_answer: LastAnswer,
+    /// When the last answered question was sent, or the last failure came.
     pub(super) answered_at: Moment,
-    /// When the last question was sent that the server has answered.
+    /// When the last question was sent that the server has answered. The machine fills it in where it passes
+    /// this on.
     pub(super) at: Moment,
+    /// When the server last gave a useful answer.
     pub(super) useful: Moment,
-    /// Consecutive failures; an open question may become one.
+    /// Consecutive failures; where this is passed on, an open question counts as one that it may become.
     pub(super) failures: u32,
 }
 
 impl Heard {
+    pub(super) fn nothing(now: Moment) -> Self {
+        let (answered_at, at) = (Moment::START, Moment::START);
+        Self { last_answer: LastAnswer::Nothing, answered_at, at, useful: now, failures: 0 }
+    }
+
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.last_answer, LastAnswer::Busy(_))
     }

@@ -182,18 +182,16 @@ impl<W> Machine<W> {
     pub(crate) fn any_other_key(&self, fits: &dyn Fn(&str) -> bool) -> bool {
         let demand = match &self.stage {
             Stage::Idle | Stage::Kept(_) => return false,
-            Stage::Contending(contending) => contending.demand(),
-            Stage::Held(held) => &held.hold().demand,
+            Stage::Contending(contending) => &contending.demand,
+            Stage::Held(held) => &held.hold.demand,
         };
         demand.names.all().skip(1).any(|names| fits(names.main()))
     }
 
     /// The token that may be in the server's queue, and in messages.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
-        match &self.stage {
-            Stage::Contending(contending) => contending.queued_token(),
-            Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
-        }
+        let Stage::Contending(contending) = &self.stage else { return None };
+        contending.queued_token()
     }
 
     /// The token that holds the lock or contends for it.
@@ -218,10 +216,8 @@ impl<W> Machine<W> {
 
     /// The present hold of this process.
     pub(crate) fn hold(&self) -> Option<&Arc<Hold>> {
-        match &self.stage {
-            Stage::Held(held) => Some(held.hold()),
-            _ => None,
-        }
+        let Stage::Held(held) = &self.stage else { return None };
+        Some(&held.hold)
     }
 
     /// Whether `is_it` says so of the demand of the present hold, or of one of those that wait for it.
@@ -239,7 +235,7 @@ impl<W> Machine<W> {
     /// The token of the lease that this process has, in use or idle, as the server knows it.
     pub(crate) fn leased(&self) -> Option<&Arc<str>> {
         match &self.stage {
-            Stage::Held(held) => Some(held.hold().token.wire()),
+            Stage::Held(held) => Some(held.hold.token.wire()),
             Stage::Kept(kept) => Some(kept.token().wire()),
             Stage::Idle | Stage::Contending(_) => None,
         }
@@ -341,7 +337,7 @@ impl<W> Machine<W> {
             Stage::Idle => Moment::NEVER,
             Stage::Contending(contending) => {
                 let may_fail = contending.is_in_trouble(is_open) || contending.is_held_back();
-                let outage = || self.waiters.outage_due(contending.useful);
+                let outage = || self.waiters.outage_due(contending.heard.useful);
                 let outage = if may_fail { outage() } else { Moment::NEVER };
                 if is_open { outage } else { outage.min(contending.look) }
             }
@@ -387,7 +383,7 @@ impl<W> Machine<W> {
             Stage::Contending(contending) => {
                 // Earlier failures say little of what is asked now: if it fails as well, because some
                 // node has not heard of the change, that is not for long.
-                contending.failures = contending.failures.min(1);
+                contending.heard.failures = contending.heard.failures.min(1);
                 self.look_soon(env);
             }
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env),

@@ -106,7 +106,7 @@ impl Wanted {
             About::Downgrade => asker.wants == Wants::Downgrade,
             About::Take | About::Acquire { .. } | About::Cut => false,
         };
-        self.askers.take(served)
+        self.askers.extract_if(.., |asker| served(asker)).collect()
     }
 
     /// The longest lease that a caller wants.
@@ -147,40 +147,9 @@ pub(crate) enum Wants {
 }
 
 /// The callers that wait for something about their hold.
-#[derive(Debug, Default)]
-pub(super) struct Askers(Vec<HoldRequest>);
+pub(super) type Askers = Vec<HoldRequest>;
 
-impl Askers {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &HoldRequest> {
-        self.0.iter()
-    }
-
-    /// The earliest time limit of these callers.
-    pub(super) fn deadline(&self) -> Moment {
-        self.iter().map(|asker| asker.deadline).fold(Moment::NEVER, Moment::min)
-    }
-
-    pub(super) fn push(&mut self, asker: HoldRequest) {
-        self.0.push(asker);
-    }
-
-    /// Takes out those that are meant.
-    pub(super) fn take(&mut self, is_meant: impl Fn(&HoldRequest) -> bool) -> Self {
-        Self(self.0.extract_if(.., |asker| is_meant(asker)).collect())
-    }
-}
-
-impl Extend<HoldRequest> for Askers {
-    fn extend<I: IntoIterator<Item = HoldRequest>>(&mut self, requests: I) {
-        self.0.extend(requests);
-    }
-}
-
-impl IntoIterator for Askers {
-    type Item = HoldRequest;
-    type IntoIter = std::vec::IntoIter<HoldRequest>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
+/// The earliest time limit of these callers.
+pub(super) fn deadline(askers: &[HoldRequest]) -> Moment {
+    askers.iter().map(|asker| asker.deadline).fold(Moment::NEVER, Moment::min)
 }

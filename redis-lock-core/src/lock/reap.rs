@@ -269,8 +269,7 @@ impl Reap {
             Outcome::Answered(answer) => {
                 let verdict = self.verdict(&answer, sent);
                 let confirmation = self.confirmation(verdict);
-                let is_part = answer == Answer::Freed;
-                (confirmation, if is_part { self.freed(now) } else { self.answered(now) })
+                (confirmation, self.answered(answer == Answer::Freed, now))
             }
             Outcome::Refused(fault) => {
                 let is_final = fault.class.is_final();
@@ -291,25 +290,19 @@ impl Reap {
         }
     }
 
-    /// It was released once. If it is in doubt, an acquisition may still arrive, so the release is
-    /// repeated.
-    fn answered(mut self: Box<Self>, now: Moment) -> Next {
-        (self.unanswered, self.was_answered, self.pending) = (false, true, None);
+    /// The server has answered. If it is in doubt, an acquisition may still arrive; and where it keeps no
+    /// client from the lock any more, but is not gone, the rest is removed when the node lets us. So the
+    /// release is repeated.
+    fn answered(mut self: Box<Self>, is_rest_left: bool, now: Moment) -> Next {
+        self.unanswered &= is_rest_left;
         // The fault would change the pause before the next repetition.
-        self.fault = None;
-        match self.attempt.on_server() {
-            OnServer::InDoubt { until } if now < until => {
-                let at = now.after(self.pause());
-                Next::Again(at, self)
-            }
-            _ => self.done(),
-        }
-    }
-
-    /// It keeps no client from the lock any more. What stands beside it is removed when the node lets us.
-    fn freed(mut self: Box<Self>, now: Moment) -> Next {
         (self.was_answered, self.fault, self.pending) = (true, None, None);
-        if now >= self.gone_by {
+        let until = match self.attempt.on_server() {
+            _ if is_rest_left => self.gone_by,
+            OnServer::InDoubt { until } => until,
+            OnServer::Asked | OnServer::Nothing => now,
+        };
+        if now >= until {
             return self.done();
         }
         let at = now.after(self.pause());

@@ -384,10 +384,8 @@ impl<W> Machine<W> {
 
     /// Since when the lease has been idle.
     pub(crate) fn idle_since(&self) -> Option<Moment> {
-        match &self.stage {
-            Stage::Kept(kept) => Some(kept.since),
-            _ => None,
-        }
+        let Stage::Kept(kept) = &self.stage else { return None };
+        Some(kept.since)
     }
 
     /// Whether the idle lease is that of a token.

@@ -45,15 +45,9 @@ pub(super) const SHORT_TURN: Duration = Duration::from_millis(1);
 const MAX_PASSES: u32 = 8192;
 
 /// Limits how often hints are followed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct HintThrottle {
     not_before: Moment,
-}
-
-impl Default for HintThrottle {
-    fn default() -> Self {
-        Self { not_before: Moment::START }
-    }
 }
 
 impl HintThrottle {
