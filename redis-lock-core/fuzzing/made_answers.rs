@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::dialect::Dialect;
 use super::socket::{Scan, Scanned};
 use super::transaction::{NextStep, TransactionSteps};
-use super::{address, decode, nodes};
+use super::{address, decode, listen, nodes};
 use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
@@ -230,12 +231,13 @@ pub(crate) fn decode(bytes: &[u8]) {
         let _ = decode::why(answer, &value);
     }
     let _ = decode::plain(&command.verb, value);
-    let _ = TransactionSteps::event_of(&String::from_utf8_lossy(&maker.text()));
+    let _ = listen::read(&String::from_utf8_lossy(&maker.text()));
 }
 
 pub(crate) fn transaction(bytes: &[u8]) {
     let mut maker = Maker(bytes);
-    let mut steps = TransactionSteps::simulated(maker.command(), "lock:hints:0123456789ab".into());
+    let channel = "lock:hints:0123456789ab".into();
+    let mut steps = TransactionSteps::new(maker.command(), channel, Dialect::Millis, true);
     for _ in 0..3 {
         let (watch, reads) = steps.begin();
         let watches = !watch.is_empty();

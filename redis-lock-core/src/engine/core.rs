@@ -15,7 +15,7 @@ use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::notice_list::NoticeList;
 use super::notices::Notice;
 use super::outages::Outages;
-use super::path::{After, LockId, Overdue, QueueEntry, Results};
+use super::path::{After, LockId, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
@@ -412,14 +412,6 @@ impl Core {
     /// Takes over the results of driving a path, except those that its driver carries out itself.
     pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
         work.settled.append(&mut results.settled);
-        for overdue in results.overdue.drain(..) {
-            work.notices.push_back(match overdue {
-                Overdue::Query(reply, fault) => Notice::reply(reply, Err(fault)),
-                Overdue::Release(confirmation) => Notice::confirm(confirmation),
-            });
-        }
-        for (reply, outcome) in results.ready.drain(..) {
-            work.notices.push_back(Notice::Ready(reply, Box::new(outcome)));
-        }
+        work.notices.append(&mut results.notices);
     }
 }

@@ -40,6 +40,10 @@ impl Notice {
         Self::Reply(reply, Box::new(answer))
     }
 
+    pub(super) fn ready(reply: ReadyReply, outcome: Result<(), Fault>) -> Self {
+        Self::Ready(reply, Box::new(outcome))
+    }
+
     pub(super) fn observe(observation: Observation) -> Self {
         Self::Later(Later::Observe(Box::new(observation)))
     }

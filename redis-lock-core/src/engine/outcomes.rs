@@ -23,13 +23,10 @@ use crate::lock::{Later, Machine, Outcome, Outgoing};
 use crate::observe::{Observation, OutageLine};
 use crate::store::Answer;
 use crate::store::redis::NextPart;
-use crate::store::wire::{Map, NodeName, Redirect};
+use crate::store::wire::{Map, NodeName, Redirect, UNWANTED};
 
 /// For how many outcomes memory is kept.
 const MOST_SPARE: usize = 256;
-
-/// Why a part is not sent any more.
-pub(super) const UNWANTED: &str = "no caller wants the lock any more";
 
 /// A version that no routing has.
 const NO_ROUTING: u64 = u64::MAX;
@@ -105,7 +102,7 @@ impl Core {
             Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer, hand)),
             Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
                 // Its token is being released; another round would overtake the release.
-                let dropped = Err(Fault::new(FaultClass::Refused, UNWANTED));
+                let dropped = Err(Fault::unwanted());
                 work.settled.extend(gathering.settle(dropped, hand));
             }
             Some(NextPart::Ask(parts)) => {

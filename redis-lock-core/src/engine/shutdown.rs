@@ -149,7 +149,7 @@ impl Core {
         for place in self.places.all().iter() {
             let (drained, ready) = place.path.traffic().drain();
             origins.extend(drained);
-            let stopped = |reply| Notice::Ready(reply, Box::new(Err(super::stopped())));
+            let stopped = |reply| Notice::ready(reply, Err(super::stopped()));
             work.notices.extend(ready.into_iter().map(stopped));
         }
         self.wake_deposed();

@@ -9,7 +9,6 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually};
 
 use super::core::Core;
-use super::outcomes::UNWANTED;
 use super::path::{InHand, LockId, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
@@ -17,6 +16,7 @@ use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
+use crate::store::wire::UNWANTED;
 use crate::{LockError, LockState, Locks, LossReason, Request};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -300,7 +300,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
         drop(core.only_path().traffic().drain());
     }
     core.only_path().traffic().when_ready(ready, &mut results);
-    assert_eq!(results.ready.len(), 1, "it is refused at once");
+    assert_eq!(results.notices.len(), 1, "it is refused at once");
     drop(results);
     assert!(readiness.try_recv().is_err());
 }

@@ -9,7 +9,7 @@ use super::question::{About, HoldRequest, Open, Wanted, Wants, deadline};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::domain::status::IdleEnd;
@@ -228,15 +228,14 @@ impl<W> Machine<W> {
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
             for asker in askers.extract_if(.., |asker| asker.deadline <= now) {
-                let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-                let error = LockError::backend(Some(held.hold.demand.key()), &fault);
+                let key = Some(held.hold.demand.key());
+                let error = LockError::backend(key, &Fault::no_answer());
                 env.confirm(asker.confirm, Err(error));
             }
         }
         if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
             open.late_at = Moment::NEVER;
-            let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-            env.doubt(&held.hold, fault);
+            env.doubt(&held.hold, Fault::no_answer());
         }
         if held.check_at <= env.now {
             held.check_at = Moment::NEVER;

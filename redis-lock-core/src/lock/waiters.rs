@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::store::Blocker;
 use crate::{LockError, Wait};
 
@@ -272,8 +272,7 @@ pub(super) fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment
 
 /// The error of a waiter that has had no answer.
 pub(super) fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
-    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-    LockError::backend(Some(waiter.demand.key()), &fault)
+    LockError::backend(Some(waiter.demand.key()), &Fault::no_answer())
 }
 
 #[cfg(test)]

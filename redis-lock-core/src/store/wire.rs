@@ -189,6 +189,32 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
     })
 }
 
+/// Why a command is not sent any more.
+pub(crate) const UNWANTED: &str = "no caller wants the lock any more";
+
+/// What connections say of commands without an answer.
+impl Fault {
+    /// It may be executed yet.
+    pub(crate) fn no_answer() -> Self {
+        Self::new(FaultClass::Late, "the server did not answer in time")
+    }
+
+    /// What was sent may have been executed.
+    pub(crate) fn broken(error: &io::Error) -> Self {
+        Self::new(FaultClass::Unknown, format!("the connection broke: {error}"))
+    }
+
+    pub(crate) fn no_connection(limit: Duration) -> Self {
+        let what = format!("the server can't be used: no connection within {limit:?}");
+        Self::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
+    }
+
+    /// Another round would overtake the release of its token.
+    pub(crate) fn unwanted() -> Self {
+        Self::new(FaultClass::Refused, UNWANTED)
+    }
+}
+
 /// What a caller hears of a panic of ours.
 pub(crate) fn bug() -> Fault {
     Fault::new(FaultClass::Permanent, BUG).of(BackendErrorKind::Protocol)

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockId;
-use super::origin::{Gathered, Gathering, InHand, Origin, Overdue, Reply};
+use super::origin::{Gathered, Gathering, InHand, Origin, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::engine::notices::Notice;
 use crate::lock::{Outcome, Outgoing, Question, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
@@ -166,10 +167,6 @@ impl SentEntry {
         }
     }
 
-    pub(super) fn is_awaited(&self) -> bool {
-        self.origin.is_awaited()
-    }
-
     /// The number of the question, if a machine asked it.
     pub(super) fn number(&self) -> Option<u64> {
         match &self.origin {
@@ -179,7 +176,7 @@ impl SentEntry {
     }
 
     /// Takes out the caller, to tell it that no answer came in time. The command goes on.
-    pub(super) fn overdue(&mut self) -> Option<Overdue> {
+    pub(super) fn overdue(&mut self) -> Option<Notice> {
         self.deadline = Moment::NEVER;
         self.origin.overdue()
     }

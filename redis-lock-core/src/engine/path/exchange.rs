@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reader_role::Reader;
-use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic, broken};
+use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::runtime::RuntimeId;
@@ -70,8 +70,8 @@ impl Traffic {
         }
         let late = self.late();
         // Where a caller waits for what is under way, what follows goes with the next commands, in one batch.
-        let waits = self.written.iter().any(SentEntry::is_awaited);
-        let awaited = self.waiting.iter().any(|entry| entry.is_awaited());
+        let waits = self.written.iter().any(|entry| entry.origin.is_awaited());
+        let awaited = self.waiting.iter().any(|entry| entry.origin.is_awaited());
         let was_sent = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
@@ -118,8 +118,9 @@ impl Traffic {
         if !planted!(LateReleases) {
             return VecDeque::new();
         }
-        let (first, rest) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_awaited());
+        let (first, rest) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|entry| entry.origin.is_awaited());
         self.waiting = first;
         rest
     }
@@ -175,7 +176,7 @@ impl Traffic {
     fn flush(&mut self, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         if let Err(error) = up.wire.flush() {
-            self.close(&broken(&error), results);
+            self.close(&Fault::broken(&error), results);
         }
     }
 
@@ -213,7 +214,7 @@ impl Traffic {
         self.doubt_waiting();
         match (pulled, filled) {
             (Err(fault), _) => self.close(&fault, results),
-            (Ok(()), Err(error)) => self.close(&broken(&error), results),
+            (Ok(()), Err(error)) => self.close(&Fault::broken(&error), results),
             (Ok(()), Ok(filled)) => return filled.more,
         }
         false

@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use exchange::After;
-pub(crate) use origin::{Gathering, InHand, LockId, Origin, Overdue, Reply};
+pub(crate) use origin::{Gathering, InHand, LockId, Origin, Reply};
 pub(crate) use reader_role::Reader;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -36,9 +36,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::engine::{notices::Notice, stopped};
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
@@ -70,8 +71,7 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
-    pub(crate) overdue: Vec<Overdue>,
-    pub(crate) ready: Vec<(ReadyReply, Result<(), Fault>)>,
+    pub(crate) notices: VecDeque<Notice>,
     pub(crate) news: Vec<News>,
     /// The numbers under which the driver of the path has to connect, and to report the result.
     pub(crate) connects: Vec<u64>,
@@ -378,16 +378,11 @@ impl Traffic {
 
     /// Closes the path for good: new entries are refused at once.
     pub(crate) fn stop(&mut self) {
-        self.connection =
-            ConnectionState::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
+        self.connection = ConnectionState::Down(stopped());
     }
 }
 
 fn ping(timeout: Duration) -> Command {
     let names = Names::new("", String::new());
     Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout }
-}
-
-fn broken(error: &std::io::Error) -> Fault {
-    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
 }

@@ -6,8 +6,9 @@ use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
-use crate::lock::{Confirmation, Outcome, Reap};
+use crate::domain::error::Fault;
+use crate::engine::notices::Notice;
+use crate::lock::{Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
@@ -69,13 +70,10 @@ impl Origin {
     }
 
     /// Takes out the caller, to tell it that no answer came in time.
-    pub(crate) fn overdue(&mut self) -> Option<Overdue> {
+    pub(crate) fn overdue(&mut self) -> Option<Notice> {
         match self {
-            Self::Query(reply) => reply.take().map(|reply| {
-                let what = "the server did not answer in time";
-                Overdue::Query(reply, Fault::new(FaultClass::Late, what))
-            }),
-            Self::Reap(reap) => reap.overdue().map(Overdue::Release),
+            Self::Query(reply) => Some(Notice::reply(reply.take()?, Err(Fault::no_answer()))),
+            Self::Reap(reap) => reap.overdue().map(Notice::confirm),
             Self::Part(gathering, _) => gathering.overdue(),
             Self::Lock(..) | Self::Ping => None,
         }
@@ -90,13 +88,6 @@ impl Origin {
             Self::Lock(..) | Self::Query(_) | Self::Ping => None,
         }
     }
-}
-
-/// A caller whose time limit has passed.
-#[derive(Debug)]
-pub(crate) enum Overdue {
-    Query(Reply, Fault),
-    Release(Confirmation),
 }
 
 /// A command that was split into parts, until it has its one outcome.
@@ -142,7 +133,7 @@ impl Gathering {
         self.gathered().origin.as_ref().is_some_and(Origin::is_awaited)
     }
 
-    pub(crate) fn overdue(&self) -> Option<Overdue> {
+    pub(crate) fn overdue(&self) -> Option<Notice> {
         self.gathered().origin.as_mut()?.overdue()
     }
 }

@@ -7,9 +7,9 @@ use super::{
     ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Traffic,
     Up,
 };
-use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::engine::notices::Notice;
 use crate::lock::Outcome;
 use crate::store::Connected;
 
@@ -130,11 +130,19 @@ impl Traffic {
     /// Notifies `reply` when the server can be used, or can't be.
     pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
         match &self.connection {
-            ConnectionState::Up(_) => results.ready.push((reply, Ok(()))),
-            ConnectionState::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
+            ConnectionState::Up(_) => results.notices.push_back(Notice::ready(reply, Ok(()))),
+            ConnectionState::Down(fault) => {
+                results.notices.push_back(Notice::ready(reply, Err(fault.clone())));
+            }
             ConnectionState::Unused | ConnectionState::Connecting => self.ready.push(reply),
             ConnectionState::Retired => {}
         }
+    }
+
+    /// Tells those who wait for a connection what came of it.
+    fn tell_ready(&mut self, outcome: &Result<(), Fault>, results: &mut Results) {
+        let told = self.ready.drain(..).map(|reply| Notice::ready(reply, outcome.clone()));
+        results.notices.extend(told);
     }
 
     /// Closes a connection that has been silent for too long, and begins a second one beside one
@@ -176,10 +184,7 @@ impl Traffic {
         if let Some((number, since)) = self.attempts.present
             && now >= since.after(self.time_limit)
         {
-            let what =
-                format!("the server can't be used: no connection within {:?}", self.time_limit);
-            let fault = Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable);
-            self.failed(number, fault, now, results);
+            self.failed(number, Fault::no_connection(self.time_limit), now, results);
         }
         let wanted = !self.waiting.is_empty() || !self.ready.is_empty();
         if wanted && matches!(self.connection, ConnectionState::Unused) {
@@ -231,9 +236,7 @@ impl Traffic {
             turned_away: false,
         });
         self.attempts.next = now;
-        for reply in self.ready.drain(..) {
-            results.ready.push((reply, Ok(())));
-        }
+        self.tell_ready(&Ok(()), results);
         results.news.push(News::Up);
         if planted!(QueueReversed) {
             self.waiting.make_contiguous().reverse();
@@ -257,9 +260,7 @@ impl Traffic {
             let refused = Outcome::Refused(fault.clone());
             self.settle(entry.into_sent(), refused, &mut results.settled);
         }
-        for reply in self.ready.drain(..) {
-            results.ready.push((reply, Err(fault.clone())));
-        }
+        self.tell_ready(&Err(fault.clone()), results);
         let what = format!("{}; trying again", fault.what);
         results.news.push(News::Unreachable(Fault { what, ..fault }));
     }
@@ -284,7 +285,7 @@ impl Traffic {
         self.attempts.start_over(now.after(LOOK_PAUSE));
         let waiting = std::mem::take(&mut self.waiting);
         self.send_elsewhere(waiting, results);
-        results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
+        self.tell_ready(&Ok(()), results);
         true
     }
 
@@ -295,8 +296,7 @@ impl Traffic {
         self.attempts.give_up();
         let waiting = std::mem::take(&mut self.waiting);
         self.send_elsewhere(waiting, results);
-        let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
-        results.ready.extend(gone);
+        self.tell_ready(&Err(fault.clone()), results);
     }
 
     /// Gives up entries that wait here although another node has their key by now: this one may not
@@ -343,7 +343,7 @@ impl Traffic {
         let waiting = self.waiting.iter_mut().map(|entry| &mut **entry);
         for entry in waiting.chain(self.written.iter_mut()) {
             if entry.deadline <= now {
-                results.overdue.extend(entry.overdue());
+                results.notices.extend(entry.overdue());
             }
             next = next.min(entry.deadline);
         }

@@ -1,7 +1,6 @@
 //! One node of a quorum: the connection to it, and what is under way there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -222,7 +221,7 @@ impl Node {
     /// Sends what can be sent now. Returns whether the connection has ended.
     pub(super) fn flush(&mut self) -> bool {
         let flushed = self.wire.as_mut().map_or(Ok(()), |wire| wire.flush());
-        self.ends = self.ends.take().or_else(|| Some(broken(&flushed.err()?)));
+        self.ends = self.ends.take().or_else(|| Some(Fault::broken(&flushed.err()?)));
         self.ends.is_some()
     }
 
@@ -238,7 +237,7 @@ impl Node {
             self.received = now;
         }
         self.ends = match &filled {
-            Err(error) => Some(broken(error)),
+            Err(error) => Some(Fault::broken(error)),
             Ok(_) if self.silent_at(limit) <= now => {
                 Some(Fault::new(FaultClass::Unknown, format!("nothing came for {limit:?}")))
             }
@@ -351,10 +350,6 @@ impl Node {
         };
         self.trouble.clone().unwrap_or_else(none)
     }
-}
-
-fn broken(error: &io::Error) -> Fault {
-    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
 }
 
 /// Connects to a node whenever that is wanted, until that succeeds or the node is dropped.

@@ -57,7 +57,6 @@ use tokio::time::timeout;
 use super::quorum::Seat;
 use super::wire::NodeName;
 use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, TlsSettings, Wire};
-use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{Names, beside_locks, tag_of};
@@ -325,14 +324,10 @@ impl Connector for RedisConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
         let (connector, time_limit) = (self.clone(), self.terms.time_limit);
         Box::pin(async move {
-            let late = || {
-                let what = format!("the server can't be used: no connection within {time_limit:?}");
-                Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
-            };
             let member = connector.way.member().cloned();
             member.iter().for_each(Member::begin_connect);
             let connecting = timeout(time_limit, connector.connected()).await;
-            let connected = connecting.unwrap_or_else(|_| Err(late()));
+            let connected = connecting.unwrap_or_else(|_| Err(Fault::no_connection(time_limit)));
             member.iter().for_each(|member| member.end_connect(connected.as_ref().err()));
             connected
         })

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
+use crate::domain::error::FaultClass;
 use crate::engine::core::Work;
 use crate::lock::tests::Bench as Locks;
 use crate::lock::{Outgoing, Question};

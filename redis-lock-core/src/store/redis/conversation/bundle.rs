@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use super::{Conversation, Expected, Send, dropped};
+use super::{Conversation, Expected, Send};
+use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::store::redis::decode;
 use crate::store::redis::probe::AtomicBy;
@@ -149,7 +150,7 @@ impl Conversation {
             self.ask_part(seq, command, None, false, send);
         } else {
             // Its token is being released; another round would overtake the release.
-            self.finish(seq, Err(dropped()));
+            self.finish(seq, Err(Fault::unwanted()));
         }
     }
 }

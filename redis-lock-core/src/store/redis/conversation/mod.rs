@@ -230,7 +230,7 @@ impl Conversation {
                 self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
             }
             // Its token is being released; another round would overtake the release.
-            Err(_) => self.finish(seq, Err(dropped())),
+            Err(_) => self.finish(seq, Err(Fault::unwanted())),
         }
     }
 
@@ -264,7 +264,7 @@ impl Conversation {
         split.answered(group, answer);
         if let Some(next) = split.next() {
             match next {
-                NextPart::Ask(_) if !is_wanted => self.finish(seq, Err(dropped())),
+                NextPart::Ask(_) if !is_wanted => self.finish(seq, Err(Fault::unwanted())),
                 next => self.follow(seq, next, send),
             }
         }
@@ -308,8 +308,4 @@ impl Drop for Conversation {
             let _ = split.broken(fault.clone());
         }
     }
-}
-
-fn dropped() -> Fault {
-    Fault::new(FaultClass::Refused, "no caller wants the lock any more")
 }

@@ -33,7 +33,7 @@ struct Written {
 
 impl TransactionSteps {
     /// `channel` is that of the manager whose command it is; `-` when it is not subscribed.
-    pub(super) fn new(
+    pub(in crate::store::redis) fn new(
         command: Command,
         channel: Arc<str>,
         dialect: Dialect,
@@ -141,7 +141,7 @@ fn relies_on_lock(answer: &Answer) -> bool {
     matches!(answer, Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done)
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(test)]
 impl TransactionSteps {
     /// A command as the simulation executes it.
     pub(crate) fn simulated(command: Command, channel: Arc<str>) -> Self {
@@ -149,7 +149,6 @@ impl TransactionSteps {
     }
 
     /// The answer where a value of another type stands at the key.
-    #[cfg(test)]
     pub(crate) fn of_another_type() -> NextStep {
         NextStep::Done(Err(decode::other_kind(None)))
     }

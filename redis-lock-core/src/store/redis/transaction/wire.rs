@@ -144,10 +144,7 @@ impl TransactionWire {
         let unexplained = matches!(answer, Ok(Answer::Gone { .. }))
             && command.is_some_and(|command| matches!(command.verb, Verb::Release { .. }));
         match command.filter(|_| unexplained).cloned() {
-            Some(_) if !wants(seq) => {
-                let fault = Fault::new(FaultClass::Refused, "no caller wants the lock any more");
-                self.finish(seq, Err(fault));
-            }
+            Some(_) if !wants(seq) => self.finish(seq, Err(Fault::unwanted())),
             Some(command) => self.spawn(seq, command),
             None => self.finish(seq, answer),
         }
