@@ -412,6 +412,6 @@ impl Core {
     /// Takes over the results of driving a path, except those that its driver carries out itself.
     pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
         work.settled.append(&mut results.settled);
-        work.notices.append(&mut results.notices);
+        work.notices.extend(results.told.drain(..).map(Notice::Told));
     }
 }

@@ -208,7 +208,7 @@ impl Link {
         }
         let answer = self.core.query(command);
         self.start();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        answer.await.unwrap_or_else(|_| Err(Fault::stopped()))
     }
 
     /// The same after the map has been read again, where there is one: keys that were on their way
@@ -219,7 +219,7 @@ impl Link {
         };
         let answer = self.core.query_at(&several.unrouted, command);
         self.core.waker.wake();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        answer.await.unwrap_or_else(|_| Err(Fault::stopped()))
     }
 
     /// Lists the keys of one node after the other, in the order in which this process first saw them. One
@@ -242,7 +242,7 @@ impl Link {
         }
         let cursor = if place.id == first { cursor } else { 0 };
         let answer = self.core.query_at(place, Command { verb: Verb::Scan { cursor }, ..command });
-        match answer.await.unwrap_or_else(|_| Err(stopped()))? {
+        match answer.await.unwrap_or_else(|_| Err(Fault::stopped()))? {
             Answer::Keys { keys, next } => {
                 let next = next.map(|next| (place.id, next));
                 let next = next.or_else(|| Some((after(place.id + 1)?.id, 0)));
@@ -259,7 +259,7 @@ impl Link {
         let asked: Vec<_> = primaries.iter().map(|place| self.when_ready(place)).collect();
         let mut first = Ok(());
         for answer in asked {
-            first = first.and(answer.await.unwrap_or_else(|_| Err(stopped())));
+            first = first.and(answer.await.unwrap_or_else(|_| Err(Fault::stopped())));
         }
         first
     }
@@ -285,7 +285,7 @@ impl Link {
         let asked: Vec<_> = primaries.iter().filter_map(of).collect();
         self.start();
         for answer in asked {
-            answer.await.unwrap_or_else(|_| Err(stopped()))?;
+            answer.await.unwrap_or_else(|_| Err(Fault::stopped()))?;
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Link {
     async fn mapped(&self) -> Result<(), Fault> {
         match self.core.places.as_several().filter(|several| !several.has_map()) {
             Some(several) => {
-                self.when_ready(&several.unrouted).await.unwrap_or_else(|_| Err(stopped()))
+                self.when_ready(&several.unrouted).await.unwrap_or_else(|_| Err(Fault::stopped()))
             }
             None => Ok(()),
         }
@@ -309,10 +309,6 @@ impl Link {
         self.start();
         answer
     }
-}
-
-fn stopped() -> Fault {
-    Fault::new(FaultClass::Refused, "the engine stopped")
 }
 
 /// The error of a release in a forked child process, which must not touch what belongs to the parent.

@@ -9,13 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::path::{QueueEntry, ReadyReply, Reply, Settled};
+use super::path::{QueueEntry, Settled, Told};
 use super::places::Place;
 use super::table::Handle;
-use crate::domain::error::Fault;
-use crate::lock::{Confirmation, Effects, Later};
+use crate::lock::{Effects, Later};
 use crate::observe::Observation;
-use crate::store::Answer;
 
 /// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
 /// a box.
@@ -23,8 +21,7 @@ use crate::store::Answer;
 pub(crate) enum Notice {
     /// What a step of a machine wants done.
     Later(Later<Handle>),
-    Reply(Reply, Box<Result<Answer, Fault>>),
-    Ready(ReadyReply, Box<Result<(), Fault>>),
+    Told(Told),
     /// Wakes one of several who are woken by the same.
     Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
@@ -32,18 +29,6 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    pub(super) fn confirm((confirm, outcome): Confirmation) -> Self {
-        Self::Later(Later::Confirm(confirm, outcome.map_err(Box::new)))
-    }
-
-    pub(super) fn reply(reply: Reply, answer: Result<Answer, Fault>) -> Self {
-        Self::Reply(reply, Box::new(answer))
-    }
-
-    pub(super) fn ready(reply: ReadyReply, outcome: Result<(), Fault>) -> Self {
-        Self::Ready(reply, Box::new(outcome))
-    }
-
     pub(super) fn observe(observation: Observation) -> Self {
         Self::Later(Later::Observe(Box::new(observation)))
     }

@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled};
+use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled, Told};
 use super::places::{Place, UNROUTED};
 use super::table::{Handle, Shard};
 use crate::BackendErrorKind;
@@ -59,7 +59,8 @@ impl Core {
                     self.gather(&gathering, group, outcome, hand, work);
                 }
                 Origin::Query(reply) => {
-                    work.notices.extend(reply.map(|reply| Notice::reply(reply, outcome.into())));
+                    let told = reply.map(|reply| Told::reply(reply, outcome.into()));
+                    work.notices.extend(told.map(Notice::Told));
                 }
                 Origin::Ping => {}
             }
@@ -195,8 +196,7 @@ impl Core {
             Notice::Later(Later::Lost(hold)) => hold.report_end(Some(&self.audience)),
             Notice::Later(Later::Observe(observation)) => observation.tell(&self.audience),
             Notice::Later(Later::Broken(machine)) => drop(machine),
-            Notice::Reply(reply, answer) => drop(reply.send(*answer)),
-            Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
+            Notice::Told(told) => told.tell(),
             Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Link;
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Origin, Settled, Traffic};
+use super::path::{Origin, Settled, Told, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::{Machine, Reap};
@@ -144,18 +144,17 @@ impl Core {
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         // Entries that were refused at once, because there is no connection, are settled already.
         let settled = std::mem::take(&mut work.settled).into_iter();
-        let mut origins: Vec<_> = settled.map(Settled::into_origin).collect();
-        let paused = self.reaper.lock().drain();
+        let paused = self.reaper.lock().drain().map(Origin::Reap);
+        let mut origins: Vec<_> = settled.map(Settled::into_origin).chain(paused).collect();
         for place in self.places.all().iter() {
             let (drained, ready) = place.path.traffic().drain();
             origins.extend(drained);
-            let stopped = |reply| Notice::ready(reply, Err(super::stopped()));
+            let stopped = |reply| Notice::Told(Told::ready(reply, Err(Fault::stopped())));
             work.notices.extend(ready.into_iter().map(stopped));
         }
         self.wake_deposed();
-        let notices = paused.map(|reap| given_up(reap, error)).collect::<Vec<_>>().into_iter();
-        let notices = notices.chain(origins.into_iter().map(|origin| dropped(origin, error)));
-        work.notices.extend(notices.flatten());
+        let told = origins.into_iter().filter_map(|origin| dropped(origin, error));
+        work.notices.extend(told.map(Notice::Told));
     }
 
     /// Wakes tasks that read at places where nothing is to be read any more.
@@ -229,19 +228,19 @@ impl Core {
     }
 }
 
-/// The notices about an entry that is dropped.
-fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
+/// What the caller is told of an entry that is dropped.
+fn dropped(origin: Origin, error: &LockError) -> Option<Told> {
     match origin {
         Origin::Reap(reap) => given_up(reap, error),
         Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
-        Origin::Query(reply) => Some(Notice::reply(reply?, Err(super::stopped()))),
+        Origin::Query(reply) => Some(Told::reply(reply?, Err(Fault::stopped()))),
         Origin::Lock(..) | Origin::Ping => None,
     }
 }
 
-/// The notices about a release that is not tried again.
-pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
-    Some(Notice::confirm((reap.give_up()?, Err(error.clone()))))
+/// What the caller is told of a release that is not tried again.
+pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Told> {
+    Some(Told::release((reap.give_up()?, Err(error.clone()))))
 }
 
 /// How often the engine looks whether guards are left. Nothing is counted while there is no drain.

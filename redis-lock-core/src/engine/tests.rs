@@ -300,7 +300,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
         drop(core.only_path().traffic().drain());
     }
     core.only_path().traffic().when_ready(ready, &mut results);
-    assert_eq!(results.notices.len(), 1, "it is refused at once");
+    assert_eq!(results.told.len(), 1, "it is refused at once");
     drop(results);
     assert!(readiness.try_recv().is_err());
 }

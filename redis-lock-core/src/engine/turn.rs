@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::outcomes::notices;
-use super::path::{ENGINE_READS_AFTER, LockId, News, QueueEntry, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, LockId, News, QueueEntry, Reader, Results, Told};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 use super::shutdown::given_up;
@@ -193,7 +193,7 @@ impl Core {
             self.step(&id, work, |machine, env| machine.tick(env));
         }
         let overdue = self.reaper.lock().overdue(now);
-        work.notices.extend(overdue.into_iter().map(Notice::confirm));
+        work.notices.extend(overdue.into_iter().map(Told::release).map(Notice::Told));
         self.put_reaps(|reaper| reaper.take_due(now), work);
         self.look_for_forced(now, work);
     }
@@ -257,7 +257,7 @@ impl Core {
         }
         let now = Moment::now();
         let (confirmation, next) = reap.outcome(outcome, sent, now);
-        work.notices.extend(confirmation.map(Notice::confirm));
+        work.notices.extend(confirmation.map(Told::release).map(Notice::Told));
         match next {
             // With only one server, nothing has to be released again.
             Next::Done(_) if self.places.only().is_some() => {}
@@ -280,7 +280,8 @@ impl Core {
             return self.put(QueueEntry::reap(reap, now), work);
         }
         let refused = self.reaper.lock().keep(at, reap);
-        work.notices.extend(refused.and_then(|reap| given_up(reap, &LockError::Shutdown)));
+        let told = refused.and_then(|reap| given_up(reap, &LockError::Shutdown));
+        work.notices.extend(told.map(Notice::Told));
         self.waker.wake_by(at);
     }
 

@@ -209,6 +209,10 @@ impl Fault {
         Self::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
     }
 
+    pub(crate) fn stopped() -> Self {
+        Self::new(FaultClass::Refused, "the engine stopped")
+    }
+
     /// Another round would overtake the release of its token.
     pub(crate) fn unwanted() -> Self {
         Self::new(FaultClass::Refused, UNWANTED)

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockId;
-use super::origin::{Gathered, Gathering, InHand, Origin, Reply};
+use super::origin::{Gathered, Gathering, InHand, Origin, Reply, Told};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::notices::Notice;
 use crate::lock::{Outcome, Outgoing, Question, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
@@ -176,7 +175,7 @@ impl SentEntry {
     }
 
     /// Takes out the caller, to tell it that no answer came in time. The command goes on.
-    pub(super) fn overdue(&mut self) -> Option<Notice> {
+    pub(super) fn overdue(&mut self) -> Option<Told> {
         self.deadline = Moment::NEVER;
         self.origin.overdue()
     }

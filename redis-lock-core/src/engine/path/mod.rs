@@ -26,20 +26,17 @@ mod tests;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use exchange::After;
-pub(crate) use origin::{Gathering, InHand, LockId, Origin, Reply};
+pub(crate) use origin::{Gathering, InHand, LockId, Origin, ReadyReply, Told};
 pub(crate) use reader_role::Reader;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::{notices::Notice, stopped};
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
@@ -71,14 +68,12 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
-    pub(crate) notices: VecDeque<Notice>,
+    /// What callers are told.
+    pub(crate) told: Vec<Told>,
     pub(crate) news: Vec<News>,
     /// The numbers under which the driver of the path has to connect, and to report the result.
     pub(crate) connects: Vec<u64>,
 }
-
-/// Tells a caller whether the server can be used.
-pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
@@ -378,7 +373,7 @@ impl Traffic {
 
     /// Closes the path for good: new entries are refused at once.
     pub(crate) fn stop(&mut self) {
-        self.connection = ConnectionState::Down(stopped());
+        self.connection = ConnectionState::Down(Fault::stopped());
     }
 }
 

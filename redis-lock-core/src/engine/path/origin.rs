@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::engine::notices::Notice;
-use crate::lock::{Outcome, Reap};
+use crate::lock::{Confirm, Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
@@ -43,6 +43,9 @@ impl LockId {
 /// Answers a caller whose command belongs to no machine.
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
 
+/// Tells a caller whether the server can be used.
+pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
+
 /// On whose behalf a command is sent.
 #[derive(Debug)]
 pub(crate) enum Origin {
@@ -70,10 +73,10 @@ impl Origin {
     }
 
     /// Takes out the caller, to tell it that no answer came in time.
-    pub(crate) fn overdue(&mut self) -> Option<Notice> {
+    pub(crate) fn overdue(&mut self) -> Option<Told> {
         match self {
-            Self::Query(reply) => Some(Notice::reply(reply.take()?, Err(Fault::no_answer()))),
-            Self::Reap(reap) => reap.overdue().map(Notice::confirm),
+            Self::Query(reply) => Some(Told::reply(reply.take()?, Err(Fault::no_answer()))),
+            Self::Reap(reap) => reap.overdue().map(Told::release),
             Self::Part(gathering, _) => gathering.overdue(),
             Self::Lock(..) | Self::Ping => None,
         }
@@ -86,6 +89,39 @@ impl Origin {
             Self::Reap(reap) => Some(Arc::clone(reap.attempt().wire())),
             Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.leaving(),
             Self::Lock(..) | Self::Query(_) | Self::Ping => None,
+        }
+    }
+}
+
+/// A caller, and what it is told. It is moved from list to list, so what is large is in a box.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Reply(Reply, Box<Result<Answer, Fault>>),
+    Ready(ReadyReply, Box<Result<(), Fault>>),
+    Release(Confirm, Result<(), Box<LockError>>),
+}
+
+impl Told {
+    pub(crate) fn reply(reply: Reply, answer: Result<Answer, Fault>) -> Self {
+        Self::Reply(reply, Box::new(answer))
+    }
+
+    pub(crate) fn ready(reply: ReadyReply, outcome: Result<(), Fault>) -> Self {
+        Self::Ready(reply, Box::new(outcome))
+    }
+
+    pub(crate) fn release((confirm, outcome): Confirmation) -> Self {
+        Self::Release(confirm, outcome.map_err(Box::new))
+    }
+
+    /// Tells it. The caller may be gone, which changes nothing.
+    pub(crate) fn tell(self) {
+        match self {
+            Self::Reply(reply, answer) => drop(reply.send(*answer)),
+            Self::Ready(reply, outcome) => drop(reply.send(*outcome)),
+            Self::Release(confirm, outcome) => {
+                drop(confirm.send(outcome.map_err(|error| *error)));
+            }
         }
     }
 }
@@ -133,7 +169,7 @@ impl Gathering {
         self.gathered().origin.as_ref().is_some_and(Origin::is_awaited)
     }
 
-    pub(crate) fn overdue(&self) -> Option<Notice> {
+    pub(crate) fn overdue(&self) -> Option<Told> {
         self.gathered().origin.as_mut()?.overdue()
     }
 }

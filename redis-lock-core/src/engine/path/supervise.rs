@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
-    ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Traffic,
-    Up,
+    ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Told,
+    Traffic, Up,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::notices::Notice;
 use crate::lock::Outcome;
 use crate::store::Connected;
 
@@ -130,9 +129,9 @@ impl Traffic {
     /// Notifies `reply` when the server can be used, or can't be.
     pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
         match &self.connection {
-            ConnectionState::Up(_) => results.notices.push_back(Notice::ready(reply, Ok(()))),
+            ConnectionState::Up(_) => results.told.push(Told::ready(reply, Ok(()))),
             ConnectionState::Down(fault) => {
-                results.notices.push_back(Notice::ready(reply, Err(fault.clone())));
+                results.told.push(Told::ready(reply, Err(fault.clone())));
             }
             ConnectionState::Unused | ConnectionState::Connecting => self.ready.push(reply),
             ConnectionState::Retired => {}
@@ -141,8 +140,8 @@ impl Traffic {
 
     /// Tells those who wait for a connection what came of it.
     fn tell_ready(&mut self, outcome: &Result<(), Fault>, results: &mut Results) {
-        let told = self.ready.drain(..).map(|reply| Notice::ready(reply, outcome.clone()));
-        results.notices.extend(told);
+        let told = self.ready.drain(..).map(|reply| Told::ready(reply, outcome.clone()));
+        results.told.extend(told);
     }
 
     /// Closes a connection that has been silent for too long, and begins a second one beside one
@@ -343,7 +342,7 @@ impl Traffic {
         let waiting = self.waiting.iter_mut().map(|entry| &mut **entry);
         for entry in waiting.chain(self.written.iter_mut()) {
             if entry.deadline <= now {
-                results.notices.extend(entry.overdue());
+                results.told.extend(entry.overdue());
             }
             next = next.min(entry.deadline);
         }

@@ -7,6 +7,8 @@ mod silence;
 use std::io;
 use std::sync::{Mutex, MutexGuard};
 
+use tokio::sync::oneshot;
+
 use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;

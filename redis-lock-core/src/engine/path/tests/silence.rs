@@ -1,7 +1,6 @@
 //! A server that says nothing: which caller gets its error when, and when the connection is given up.
 
 use super::*;
-use crate::lock::Later;
 
 /// A question stays without an answer for the limit, so that a second connection is made. Returns the
 /// numbers of the question and of the attempt.
@@ -159,13 +158,13 @@ fn whoever_looks_gets_an_error_at_its_deadline_and_the_question_goes_on() {
     let _answer = bench.put_query();
     bench.turn(0);
     bench.turn(LIMIT - 1);
-    assert!(bench.results.notices.is_empty());
+    assert!(bench.results.told.is_empty());
     bench.turn(1);
-    let overdue: Vec<_> = bench.results.notices.drain(..).collect();
-    let [Notice::Reply(_, answer)] = overdue.as_slice() else { panic!("{overdue:?}") };
+    let overdue: Vec<_> = bench.results.told.drain(..).collect();
+    let [Told::Reply(_, answer)] = overdue.as_slice() else { panic!("{overdue:?}") };
     assert_eq!(answer.as_ref().as_ref().unwrap_err().class, FaultClass::Late);
     bench.turn(500);
-    assert!(bench.results.notices.is_empty(), "once");
+    assert!(bench.results.told.is_empty(), "once");
     bench.answer(1);
     let settled = bench.settled();
     assert!(
@@ -181,7 +180,7 @@ fn whoever_looks_gets_an_error_at_its_deadline_though_nothing_could_be_sent() {
     bench.turn(0);
     bench.attempt();
     bench.turn(LIMIT);
-    assert!(matches!(bench.results.notices.make_contiguous(), [Notice::Reply(..)]));
+    assert!(matches!(bench.results.told[..], [Told::Reply(..)]));
 }
 
 #[test]
@@ -198,12 +197,10 @@ fn whoever_releases_gets_an_error_at_its_deadline_and_the_release_goes_on() {
     let rest = u64::try_from(deadline.since(bench.moment()).as_millis()).unwrap();
     assert!(rest > 0 && rest <= LIMIT + 100, "{rest}");
     bench.turn(rest - 1);
-    assert!(bench.results.notices.is_empty());
+    assert!(bench.results.told.is_empty());
     bench.turn(1);
-    let overdue: Vec<_> = bench.results.notices.drain(..).collect();
-    let [Notice::Later(Later::Confirm(_, Err(error)))] = overdue.as_slice() else {
-        panic!("{overdue:?}")
-    };
+    let overdue: Vec<_> = bench.results.told.drain(..).collect();
+    let [Told::Release(_, Err(error))] = overdue.as_slice() else { panic!("{overdue:?}") };
     assert!(matches!(**error, crate::LockError::Backend { .. }), "{error:?}");
     bench.answer(1);
     assert!(matches!(bench.results.settled[..], [Settled::Done { origin: Origin::Reap(_), .. }]));
