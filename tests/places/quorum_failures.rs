@@ -293,6 +293,25 @@ fn an_address_that_comes_to_lead_to_another_node_costs_its_own_vote_only() {
 }
 
 #[test]
+fn servers_that_swap_their_addresses_are_used_again() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let held = take(locks.mutex("held").ttl(ms(1_500)));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:held") == 3);
+    for (proxy, server) in [(0, 1), (1, 0)] {
+        nodes.proxies[proxy].redirect(nodes.servers[server].port());
+        nodes.proxies[proxy].kill_all();
+    }
+    let all_vote =
+        || locks.blocking_status("k").is_ok_and(|it| it.server.nodes.iter().all(|node| node.votes));
+    eventually(PATIENCE, "all vote", all_vote);
+    take(locks.mutex("new")).blocking_release().unwrap();
+    holds_for(ms(1_600), "it is renewed", || is_held(&held));
+    held.blocking_release().unwrap();
+    nodes.assert_clean();
+}
+
+#[test]
 fn who_waits_is_told_of_the_release() {
     let nodes = Nodes::start(3);
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());

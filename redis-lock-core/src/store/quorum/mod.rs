@@ -54,11 +54,9 @@ impl QuorumConnector {
 
     /// Begins to connect to all nodes, on this runtime.
     fn wire(&self) -> QuorumWire {
-        let seats = self.roster.seats_of().into_iter();
-        let names = self.roster.names();
-        let nodes = self.nodes.iter().zip(names).zip(seats).map(|((connector, name), seat)| {
-            let (node, slot, wanted) = Node::new(seat);
-            tokio::spawn(keep_linked(Arc::clone(connector), name, wanted, slot));
+        let nodes = self.nodes.iter().zip(self.roster.seats_of()).map(|(connector, seat)| {
+            let (node, slot, wanted) = Node::new(seat.clone());
+            tokio::spawn(keep_linked(Arc::clone(connector), seat, wanted, slot));
             node
         });
         QuorumWire::new(nodes.collect(), Arc::clone(&self.roster), self.time_limit)

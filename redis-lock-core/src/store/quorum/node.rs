@@ -153,7 +153,6 @@ impl Node {
         match self.slot.take() {
             None => false,
             Some(Err(fault)) => {
-                self.seat.lost(&fault);
                 self.trouble = Some(fault);
                 false
             }
@@ -355,7 +354,7 @@ impl Node {
 /// Connects to a node whenever that is wanted, until that succeeds or the node is dropped.
 pub(super) async fn keep_linked(
     connector: Arc<dyn Connector>,
-    name: Arc<str>,
+    seat: Seat,
     mut wanted: mpsc::UnboundedReceiver<()>,
     slot: Weak<NodeSlot>,
 ) {
@@ -369,7 +368,12 @@ pub(super) async fn keep_linked(
             let is_made = made.is_ok();
             if is_made == is_away {
                 is_away = !is_made;
-                crate::observe::log::node(&name, made.as_ref().err().map(|fault| &*fault.what));
+                let why = made.as_ref().err().map(|fault| &*fault.what);
+                crate::observe::log::node(&seat.name(), why);
+            }
+            if let Err(fault) = &made {
+                // Before the next try, which may succeed before this one is taken in.
+                seat.lost(fault);
             }
             slot.put(made.map(|made| (made.wire, made.watcher)));
             drop(slot);

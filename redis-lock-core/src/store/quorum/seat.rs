@@ -117,7 +117,8 @@ impl Seat {
     /// A connection leads to this server, which has run for so long.
     ///
     /// # Errors
-    /// When another node of the quorum is the same server.
+    /// When another node of the quorum is the same server. One that was there before its connection ended may
+    /// have another address now.
     pub(crate) fn introduced(
         &self,
         run: Option<&str>,
@@ -126,10 +127,9 @@ impl Seat {
         now: Moment,
     ) -> Result<(), Fault> {
         let mut seats = self.roster.seats.lock();
-        let same = seats
-            .iter()
-            .enumerate()
-            .find(|(at, seat)| *at != self.at && run.is_some() && seat.run.as_deref() == run);
+        let is_there = |seat: &SeatState| seat.trouble.is_none() && seat.run.as_deref() == run;
+        let mut others = seats.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let same = others.find(|(_, seat)| run.is_some() && is_there(seat));
         if let (Some((_, same)), Some(own)) = (same, seats.get(self.at)) {
             let what = format!(
                 "{} and {} of the quorum are one server; name servers that fail independently",
@@ -148,6 +148,10 @@ impl Seat {
         }
         (seat.version, seat.trouble) = (Some(version.into()), None);
         Ok(())
+    }
+
+    pub(super) fn name(&self) -> Arc<str> {
+        self.with(|seat| Arc::clone(&seat.name)).unwrap_or_default()
     }
 
     /// There is a connection to it again.
