@@ -11,6 +11,7 @@ use testbed::{Cluster, Server, eventually, holds_for};
 
 use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
+use crate::quorum::Nodes;
 
 const MAPS: u8 = 0;
 const BLOCKS: u8 = 1;
@@ -88,4 +89,37 @@ fn a_port_where_something_else_answers_is_told_in_a_sentence() {
     let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err().to_string();
     assert!(error.contains("does not speak the Redis protocol"), "{error}");
     assert!(!error.contains('\n') && error.len() < 250, "{error}");
+}
+
+#[test]
+fn an_address_that_comes_to_lead_to_another_node_costs_its_own_vote_only() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let held = take(locks.mutex("held"));
+    nodes.proxies[2].redirect(nodes.servers[0].port());
+    nodes.proxies[2].kill_all();
+    let trouble = || locks.blocking_status("k").unwrap().server.nodes[2].trouble.clone();
+    let is_noticed = || trouble().is_some_and(|what| what.contains("one server"));
+    eventually(PATIENCE, "it is noticed", is_noticed);
+    take(locks.mutex("new")).blocking_release().unwrap();
+    held.blocking_release().unwrap();
+}
+
+#[test]
+fn servers_that_swap_their_addresses_are_used_again() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().open().unwrap();
+    let held = take(locks.mutex("held").ttl(ms(1_500)));
+    eventually(PATIENCE, "all have it", || nodes.having("lock:held") == 3);
+    for (proxy, server) in [(0, 1), (1, 0)] {
+        nodes.proxies[proxy].redirect(nodes.servers[server].port());
+        nodes.proxies[proxy].kill_all();
+    }
+    let all_vote =
+        || locks.blocking_status("k").is_ok_and(|it| it.server.nodes.iter().all(|node| node.votes));
+    eventually(PATIENCE, "all vote", all_vote);
+    take(locks.mutex("new")).blocking_release().unwrap();
+    holds_for(ms(1_600), "it is renewed", || is_held(&held));
+    held.blocking_release().unwrap();
+    nodes.assert_clean();
 }

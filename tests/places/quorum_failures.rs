@@ -279,39 +279,6 @@ fn l20_an_adopter_has_a_number_between_those_of_the_giver_and_the_next_holder() 
 }
 
 #[test]
-fn an_address_that_comes_to_lead_to_another_node_costs_its_own_vote_only() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.locks().open().unwrap();
-    let held = take(locks.mutex("held"));
-    nodes.proxies[2].redirect(nodes.servers[0].port());
-    nodes.proxies[2].kill_all();
-    let trouble = || locks.blocking_status("k").unwrap().server.nodes[2].trouble.clone();
-    let is_noticed = || trouble().is_some_and(|what| what.contains("one server"));
-    eventually(PATIENCE, "it is noticed", is_noticed);
-    take(locks.mutex("new")).blocking_release().unwrap();
-    held.blocking_release().unwrap();
-}
-
-#[test]
-fn servers_that_swap_their_addresses_are_used_again() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.locks().open().unwrap();
-    let held = take(locks.mutex("held").ttl(ms(1_500)));
-    eventually(PATIENCE, "all have it", || nodes.having("lock:held") == 3);
-    for (proxy, server) in [(0, 1), (1, 0)] {
-        nodes.proxies[proxy].redirect(nodes.servers[server].port());
-        nodes.proxies[proxy].kill_all();
-    }
-    let all_vote =
-        || locks.blocking_status("k").is_ok_and(|it| it.server.nodes.iter().all(|node| node.votes));
-    eventually(PATIENCE, "all vote", all_vote);
-    take(locks.mutex("new")).blocking_release().unwrap();
-    holds_for(ms(1_600), "it is renewed", || is_held(&held));
-    held.blocking_release().unwrap();
-    nodes.assert_clean();
-}
-
-#[test]
 fn who_waits_is_told_of_the_release() {
     let nodes = Nodes::start(3);
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
