@@ -136,7 +136,7 @@ impl Core {
     /// How many entries each table has, and at most, where there are so many keys.
     pub(crate) fn sizes(&self, keys: usize) -> [(&'static str, usize, usize); 5] {
         let [machines, timers, lines] = self.table.sizes();
-        let (leaving, named) = (self.tokens().1.len(), self.index.lock().len());
+        let (leaving, named) = (self.leaving().len(), self.index.lock().len());
         [
             ("timers", timers, machines),
             ("lines of waiters", lines, machines),
@@ -161,12 +161,15 @@ impl Core {
 
     /// The tokens in machines, and those in the reaper and in releases that have no outcome yet.
     pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
-        let in_machines = self.table.tokens();
+        (self.table.tokens(), self.leaving())
+    }
+
+    fn leaving(&self) -> Vec<Arc<str>> {
         let mut leaving: Vec<_> =
             self.reaper.lock().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
         for place in self.places.all().iter() {
             leaving.extend(place.path.traffic().origins().filter_map(Origin::leaving));
         }
-        (in_machines, leaving)
+        leaving
     }
 }

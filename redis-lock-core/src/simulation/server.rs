@@ -479,6 +479,6 @@ pub(super) fn asked(verb: &Verb) -> u64 {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

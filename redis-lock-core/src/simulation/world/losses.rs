@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::World;
 use crate::simulation::books::HoldNote;
 use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
+use crate::simulation::server::nanos;
 use crate::simulation::stay::Left;
 use crate::{LockState, LossReason};
 
@@ -47,7 +48,7 @@ impl World {
         let is_full = |(_, trouble): &(u64, PlannedTrouble)| {
             matches!(trouble, PlannedTrouble::Refuse { why: Refusal::OutOfMemory, .. })
         };
-        let is_calm = plan.troubles.iter().all(is_full) && plan.deviations.is_empty();
+        let is_calm = plan.troubles.iter().all(is_full) && !self.is_hold_disturbed(note);
         let answers = path.slow + path.rounds + path.unconfirmed == 0
             && path.late_transactions.is_none()
             && plan.nodes.is_none()
@@ -58,5 +59,12 @@ impl World {
         let is_closing = self.processes[note.process].is_closing;
         let renews = note.hold.demand.terms.renew;
         !is_calm || !answers || !lasts || !renews || is_adopted || is_closing
+    }
+    /// Whether a message that deviated may have kept a lease from being renewed. A lease that was idle, or another
+    /// caller's, is older than the hold.
+    pub(super) fn is_hold_disturbed(&self, note: &HoldNote) -> bool {
+        let began = self.processes[note.process].clock.when(note.hold.since);
+        let age = note.hold.demand.terms.ttl.map_or(u64::MAX, nanos);
+        self.is_disturbed(note.process, began.saturating_sub(age))
     }
 }

@@ -143,6 +143,10 @@ pub(super) struct World {
     pub(super) number: u64,
     /// When the last late bytes are executed.
     pub(super) late_until: u64,
+    /// Something has happened since the last look.
+    has_happened: bool,
+    /// Until when a message that deviated can be why something fails in a process.
+    disturbed_until: Vec<u64>,
     /// All messages so far.
     pub(super) messages: Vec<MessageSort>,
 }
@@ -186,6 +190,8 @@ impl World {
             queue: BinaryHeap::new(),
             number: 0,
             late_until: 0,
+            has_happened: false,
+            disturbed_until: vec![0; plan.processes.len()],
             messages: Vec::new(),
         };
         world.do_without_scripts();
@@ -252,10 +258,16 @@ impl World {
         let (_, deviation) = *deviations.iter().find(|(at, _)| *at == number)?;
         self.books.borrow_mut().history.line(|_| format!("-- message {number}: {deviation:?}"));
         self.troubled_until = self.troubled_until.max(clock::now() + LATE + 8 * SECOND);
+        self.disturbed_until[process] = clock::now() + LATE;
         if deviation == Deviation::Dies {
             self.after(1, WorldEvent::Die(process));
         }
         Some(deviation)
+    }
+
+    /// Whether a message of a process deviated, and something that failed since this time may be due to that.
+    fn is_disturbed(&self, process: usize, since: u64) -> bool {
+        self.disturbed_until[process] > since
     }
 
     /// A number that depends on the seed, and on what is asked about.
@@ -303,6 +315,7 @@ impl World {
     fn step(&mut self) {
         let Some(Reverse(next)) = self.queue.pop() else { return };
         clock::set(next.at);
+        self.has_happened |= !matches!(next.event, WorldEvent::Look);
         self.happen(next.event);
         self.react();
         self.check();

@@ -34,6 +34,8 @@ impl World {
         {
             return;
         }
+        // Perhaps it was given up in this very step.
+        self.check_given_up();
         let manager = &self.processes[process].core.manager;
         let asked = self.processes[process].core.asked_as(place, seq);
         let key = command.names.main();

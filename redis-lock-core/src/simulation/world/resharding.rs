@@ -158,6 +158,10 @@ impl World {
         let only_moves = self.plan.nodes.as_ref().is_some_and(|nodes| nodes.only_moves);
         let is_mutex = note.keys.iter().all(|key| self.plan.keys[*key] == Sort::Mutex);
         let is_expired = matches!(note.hold.quiet_loss(now), Some(LossReason::Expired));
-        only_moves && is_mutex && note.hold.demand.terms.renew && is_expired
+        only_moves
+            && is_mutex
+            && note.hold.demand.terms.renew
+            && is_expired
+            && !self.is_hold_disturbed(note)
     }
 }
