@@ -2,6 +2,7 @@
 
 mod by_transactions;
 mod explorer;
+mod histories_of_faults;
 mod planted_ways;
 mod queue;
 mod small_histories;

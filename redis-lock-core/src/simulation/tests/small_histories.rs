@@ -1,12 +1,14 @@
 //! The base histories of the walks: two processes with two tasks each that want one lock, each time
 //! with something else that they do, or that is wrong.
 
+use super::histories_of_faults::with;
 use super::{calm, holds};
 use crate::simulation::clock::{MILLI, SECOND};
 use crate::simulation::plan::{
     Act, CallEnding, HistoryPlan, NodesPlan, PlannedCall, ProcessPlan, Sort,
 };
 use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
+use crate::simulation::random;
 use crate::simulation::readers::ReadersPlan;
 
 /// Two processes with two tasks each that want one lock.
@@ -31,7 +33,7 @@ pub(super) fn two_and_two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
     }
 }
 
-type Scenario = (&'static str, HistoryPlan);
+pub(super) type Scenario = (&'static str, HistoryPlan);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     [features(), endings(), times(), troubled(), elsewhere()].concat()
@@ -53,14 +55,28 @@ fn features() -> Vec<Scenario> {
     readers.keys = vec![Sort::ReadWrite];
     readers.planned_calls.truncate(3);
     let once = two_and_two(|call| (call.once, call.ending) = (Some(SECOND), CallEnding::Complete));
+    let set_back = PlannedTrouble::ServerClock { forward: false, by: 3 * SECOND };
     vec![
         ("scripts", plain()),
         ("transactions", transactions),
         ("linger", lingers),
         ("adopt", adopts),
         ("two readers and a writer", readers),
-        ("once", once),
+        ("once", once.clone()),
+        ("once, and a clock that is set back", with(once, 500, set_back)),
+        ("transactions of an old server", old_server()),
     ]
+}
+
+/// What is late arrives in time, and the lease that the waiter was granted has ended by then.
+fn old_server() -> HistoryPlan {
+    let mut plan = two_and_two(|call| call.ttl = 20 * SECOND);
+    plan.planned_calls.truncate(2);
+    plan.path.late_transactions = Some(0);
+    plan.processes.iter_mut().for_each(|process| process.command_timeout = 3 * SECOND);
+    let executes_what_expired = |seed: &u64| random::hash([*seed, 93, 0, 0]) & 1 == 1;
+    plan.seed = (1..).find(executes_what_expired).unwrap_or(1);
+    plan
 }
 
 /// How calls and holds can end.
@@ -102,7 +118,9 @@ fn times() -> Vec<Scenario> {
     renewed.planned_calls.truncate(2);
     let mut extended = two_and_two(|call| {
         call.ttl = SECOND / 2;
-        call.acts = vec![Act::Extend(3 * SECOND), Act::Work(400 * MILLI)];
+        // A renewal is under way when the longer lease is asked for.
+        call.acts =
+            [Act::Work(170 * MILLI), Act::Extend(3 * SECOND), Act::Work(400 * MILLI)].into();
     });
     extended.planned_calls.truncate(2);
     let lapses = |margin: u64| {
@@ -135,20 +153,17 @@ fn times() -> Vec<Scenario> {
 
 /// With something that is wrong from the beginning, or soon.
 fn troubled() -> Vec<Scenario> {
-    let with = |mut plan: HistoryPlan, troubles: &[(u64, PlannedTrouble)]| {
-        plan.troubles.extend(troubles.iter().map(|(at, trouble)| (at * MILLI, *trouble)));
-        plan
-    };
     let refuse = |why, lasts| PlannedTrouble::Refuse { why, lasts: lasts * MILLI };
     let works = |time: u64| move |call: &mut PlannedCall| call.acts = vec![Act::Work(time * MILLI)];
     let read_only = two_and_two(|call| call.wait = Some(200 * MILLI));
-    let mut replicas = two_and_two(works(500));
+    let mut replicas = two_and_two(works(1_300));
     replicas.path.has_replicas = true;
+    replicas.planned_calls.truncate(2);
     let mut paused = two_and_two(|call| {
         (call.margin, call.ttl) = (3 * SECOND, 400 * MILLI);
-        (call.acts, call.ending) = (vec![Act::Work(200 * MILLI)], CallEnding::Drop);
+        call.acts = vec![Act::Work(200 * MILLI)];
     });
-    paused.planned_calls.retain(|call| call.process == 0);
+    paused.planned_calls.truncate(3);
     let mut replaced = two_and_two(|call| call.ttl = 30 * SECOND);
     replaced.path.replaces = true;
     replaced.processes.iter_mut().for_each(|process| process.command_timeout = 5 * SECOND);
@@ -160,12 +175,12 @@ fn troubled() -> Vec<Scenario> {
     let cut = PlannedTrouble::Cut { process: 0, late: None };
     let refuses = PlannedTrouble::RefuseConnects { lasts: 1_500 * MILLI };
     vec![
-        ("read-only", with(read_only, &[(50, refuse(Refusal::ReadOnly, 100))])),
-        ("full, with replicas", with(replicas, &[(150, refuse(Refusal::OutOfMemory, 2_000))])),
-        ("paused, with margins", with(paused, &[(100, pause)])),
+        ("read-only", with(read_only, 50, refuse(Refusal::ReadOnly, 100))),
+        ("full, with replicas", with(replicas, 150, refuse(Refusal::OutOfMemory, 2_000))),
+        ("paused, with margins", with(paused, 100, pause)),
         ("a server that is replaced", replaced),
-        ("cut off while it is held", with(cut_off, &[(80, cut), (150, cut)])),
-        ("a server that is away", with(away, &[(110, refuses), (115, cut)])),
+        ("cut off while it is held", with(with(cut_off, 80, cut), 150, cut)),
+        ("a server that is away", with(with(away, 110, refuses), 115, cut)),
     ]
 }
 
@@ -188,16 +203,17 @@ fn elsewhere() -> Vec<Scenario> {
         call.keys = vec![call.task];
     });
     let busy = two_and_two(|call| call.keys = vec![call.task]);
-    let mut read = two_and_two(|_| {});
+    let mut read =
+        two_and_two(|call| call.acts = [Act::Verify, Act::Work(20 * MILLI), Act::Verify].into());
     read.readers = Some(ReadersPlan {
-        runtimes: 1,
+        runtimes: 3,
         opens_after: 1,
-        blocks: 100,
-        drops: 100,
+        blocks: 250,
+        drops: 250,
         moves: 0,
         unwatchable: 0,
-        fills: 0,
-        ends: vec![(60 * MILLI, 0)],
+        fills: 40,
+        ends: vec![(110 * MILLI, 0)],
     });
     vec![
         ("a slot that is half moved", on_nodes(held, 0, 2_500)),
