@@ -1,6 +1,6 @@
 //! More base histories of the walks: each shows a planted fault by itself, which those of `small_histories` don't.
 
-use super::small_histories::{Scenario, two_and_two};
+use super::small_histories::{Scenario, two_and_two, with};
 use crate::simulation::clock::{MILLI, SECOND};
 use crate::simulation::plan::{Act, HistoryPlan, NodesPlan, PlannedCall, Sort};
 use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
@@ -9,12 +9,6 @@ use crate::simulation::planned_trouble::{PlannedTrouble, Refusal};
 fn two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
     let mut plan = two_and_two(of);
     plan.planned_calls.retain(|call| call.process == 0);
-    plan
-}
-
-/// The same, with something going wrong at this millisecond.
-pub(super) fn with(mut plan: HistoryPlan, at: u64, trouble: PlannedTrouble) -> HistoryPlan {
-    plan.troubles.push((at * MILLI, trouble));
     plan
 }
 

@@ -1,7 +1,6 @@
 //! The base histories of the walks: two processes with two tasks each that want one lock, each time
 //! with something else that they do, or that is wrong.
 
-use super::histories_of_faults::with;
 use super::{calm, holds};
 use crate::simulation::clock::{MILLI, SECOND};
 use crate::simulation::plan::{
@@ -31,6 +30,12 @@ pub(super) fn two_and_two(of: impl Fn(&mut PlannedCall)) -> HistoryPlan {
         calm_at: 3 * SECOND,
         ..HistoryPlan::of(1)
     }
+}
+
+/// The same, with something going wrong at this millisecond.
+pub(super) fn with(mut plan: HistoryPlan, at: u64, trouble: PlannedTrouble) -> HistoryPlan {
+    plan.troubles.push((at * MILLI, trouble));
+    plan
 }
 
 pub(super) type Scenario = (&'static str, HistoryPlan);
