@@ -123,7 +123,7 @@ fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumCon
     let each = nodes.iter().zip(roster.seats_of()).map(|(node, seat)| {
         Arc::new(RedisConnector::of_quorum(node.clone(), seat, terms)) as Arc<dyn Connector>
     });
-    QuorumConnector::new(each.collect(), roster, terms.time_limit())
+    QuorumConnector::new(each.collect(), roster, terms.time_limit)
 }
 
 impl NodeOptions {

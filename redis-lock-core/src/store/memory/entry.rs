@@ -131,12 +131,8 @@ impl Entry {
         }
     }
 
-    /// Lets a token have the lock, without a look at the queue.
-    pub(super) fn put_unmarked(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
-        self.add(token, kind, end, false);
-    }
-
-    fn add(&mut self, token: &Arc<str>, kind: Kind, end: Moment, waited_for: bool) {
+    /// Lets a token have the lock. `waited_for` says whether a mutex shows that a client waits.
+    pub(super) fn add(&mut self, token: &Arc<str>, kind: Kind, end: Moment, waited_for: bool) {
         let token = Arc::clone(token);
         self.holders.add(StoredHolder { token, kind, end, waited_for });
     }

@@ -16,7 +16,8 @@ const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct Last {
     number: u64,
     owner: Arc<str>,
-    until: Moment,
+    /// When it is forgotten.
+    pub(crate) until: Moment,
 }
 
 impl Last {
@@ -30,11 +31,6 @@ impl Last {
     /// Whether a counter that begins anew would begin above it.
     pub(super) fn is_passed(&self, now: Moment) -> bool {
         self.number < micros(now)
-    }
-
-    /// When it is forgotten.
-    pub(crate) fn until(&self) -> Moment {
-        self.until
     }
 
     /// The number, and the token that it was given to.

@@ -15,18 +15,13 @@ pub(crate) struct StoredHolder {
     pub(crate) kind: Kind,
     pub(crate) end: Moment,
     /// Whether a waiter has arrived since a mutex was taken.
-    pub(super) waited_for: bool,
+    pub(crate) waited_for: bool,
 }
 
 impl StoredHolder {
     /// The holder of a mutex, as a server shows it.
     pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
         Self { token, kind: Kind::Mutex, end, waited_for }
-    }
-
-    /// Whether a waiter has arrived since a mutex was taken.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waited_for
     }
 }
 

@@ -195,7 +195,7 @@ impl State {
         let entry = self.entries.get_mut(key);
         entry.is_some_and(|entry| {
             entry.expire(now);
-            entry.holders.first().is_some_and(|holder| holder.is_waited_for())
+            entry.holders.first().is_some_and(|holder| holder.waited_for)
         })
     }
 

@@ -27,7 +27,7 @@ impl Entry {
                     return Ok(Answer::Busy(Blocker::unknown()));
                 }
                 // It does not look at the queue, so the value is not marked either.
-                self.put_unmarked(token, kind, end(run.now, *ttl));
+                self.add(token, kind, end(run.now, *ttl), false);
                 Answer::Held { fence: None }
             }
             Verb::Acquire(terms) => return self.acquire(terms, command, run),
@@ -59,7 +59,7 @@ impl Entry {
 
     /// Whether a token has the lock, and no waiter has arrived since it took it.
     pub(super) fn is_unmarked(&self, token: &Arc<str>) -> bool {
-        self.holders.get(token).is_some_and(|holder| !holder.is_waited_for())
+        self.holders.get(token).is_some_and(|holder| !holder.waited_for)
     }
 
     pub(super) fn release(
@@ -104,7 +104,7 @@ impl Entry {
         if self.holders.remove(token).is_none() {
             return false;
         }
-        self.put_unmarked(&keep.mark, Kind::Mutex, end);
+        self.add(&keep.mark, Kind::Mutex, end, false);
         if Mark::read_done(&keep.mark).is_some() {
             let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > run.now);
             for waiter in living {

@@ -66,7 +66,7 @@ impl QuorumConnector {
     /// lock on a quorum of other nodes.
     async fn connected(self) -> Result<Connected, Fault> {
         let mut wire = self.wire();
-        let slots: Arc<[_]> = wire.nodes.iter().map(|node| Arc::clone(node.slot())).collect();
+        let slots: Arc<[_]> = wire.nodes.iter().map(|node| Arc::clone(&node.slot)).collect();
         let needed = majority(wire.nodes.len());
         let begin = Instant::now();
         // Who waits for this connection gives it up at the limit.

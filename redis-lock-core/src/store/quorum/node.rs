@@ -73,7 +73,7 @@ impl Ask {
 pub(super) struct Node {
     pub(super) seat: Seat,
     wire: Option<Box<dyn Wire>>,
-    slot: Arc<NodeSlot>,
+    pub(super) slot: Arc<NodeSlot>,
     /// Asks for another connection.
     wants: mpsc::UnboundedSender<()>,
     asked: BTreeMap<u64, Ask>,
@@ -118,10 +118,6 @@ impl Node {
         };
         node.want_link();
         (node, weak, wanted)
-    }
-
-    pub(super) fn slot(&self) -> &Arc<NodeSlot> {
-        &self.slot
     }
 
     pub(super) fn is_linked(&self) -> bool {

@@ -22,7 +22,7 @@ pub(crate) struct Roster {
     rejoin: Duration,
     seats: NonPoisonMutex<Vec<SeatState>>,
     /// Where stands on each node of which servers the quorum consists.
-    card: Names,
+    pub(super) card: Names,
     /// A node can be asked again.
     pub(crate) returned: Notify,
 }
@@ -68,10 +68,6 @@ impl Roster {
     pub(crate) fn seats_of(self: &Arc<Self>) -> Vec<Seat> {
         let seat = |at| Seat { roster: Arc::clone(self), at };
         (0..self.seats.lock().len()).map(seat).collect()
-    }
-
-    pub(super) fn card(&self) -> &Names {
-        &self.card
     }
 
     /// The servers that the nodes are, once all are known.

@@ -77,7 +77,7 @@ pub(crate) struct Terms {
     namespace: Arc<str>,
     manager: Arc<str>,
     /// How long connecting may take.
-    time_limit: Duration,
+    pub(crate) time_limit: Duration,
     /// Differs between managers, so that they don't act at the same time.
     spread: u8,
     /// How many replicas must have an acquisition or a renewal before it counts.
@@ -102,11 +102,6 @@ impl Terms {
             ttl: Duration::MAX,
             tls: None,
         }
-    }
-
-    /// How long connecting may take.
-    pub(crate) fn time_limit(&self) -> Duration {
-        self.time_limit
     }
 
     /// A tenth more or less, differently for each manager.
@@ -230,7 +225,8 @@ impl RedisConnector {
         let found = self.probed(&mut introduced.driver).await?;
         let line = introduced.into_line().await;
         let watcher = Some(line.watcher());
-        let wire = Box::new(RedisWire::new(line, self.conversation(found.clone())));
+        let conversation = self.conversation(found.clone());
+        let wire = Box::new(RedisWire { line, conversation });
         self.with_transactions(Connected { wire, watcher }, found).await
     }
 
@@ -352,10 +348,6 @@ struct RedisWire {
 }
 
 impl RedisWire {
-    fn new(line: ServerLine, conversation: Conversation) -> Self {
-        Self { line, conversation }
-    }
-
     #[cfg(test)]
     fn buffered(&self) -> usize {
         match &self.line {

@@ -155,7 +155,7 @@ impl FakeLinks {
     fn new(roster: &Arc<Roster>) -> (QuorumWire, Self) {
         let seats = roster.seats_of();
         let made: Vec<_> = seats.iter().map(|seat| Node::new(seat.clone())).collect();
-        let slots = made.iter().map(|(node, ..)| Arc::clone(node.slot())).collect();
+        let slots = made.iter().map(|(node, ..)| Arc::clone(&node.slot)).collect();
         let nodes: Vec<_> = made.into_iter().map(|(node, ..)| node).collect();
         let (lines, cut) = (nodes.iter().map(|_| None).collect(), vec![false; nodes.len()]);
         let wire = QuorumWire::new(nodes, Arc::clone(roster), NODE_LIMIT);

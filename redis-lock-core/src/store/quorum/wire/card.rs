@@ -49,7 +49,7 @@ impl QuorumWire {
         }
         let Some(servers) = self.roster.servers() else { return };
         self.cards.next = now.after(if is_watched { WATCH_INTERVAL } else { INTERVAL });
-        let names = self.roster.card();
+        let names = &self.roster.card;
         let verb = Verb::Acquire(Acquire::of(Arc::clone(&servers), Some(LIFE)));
         let card = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout: MOST };
         let old = self.cards.servers.replace(Arc::clone(&servers)).filter(|old| *old != servers);

@@ -225,7 +225,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let (names, dialect) = (&command.names, terms.dialect);
     let compared = Writes { names, dialect, snapshot, before: &before, after: &after };
     let (writes, asked) = compared.commands();
-    let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
+    let is_marked = after.holders.first().is_some_and(|holder| holder.waited_for);
     let granted = grants.into_iter().map(|(channel, token)| {
         let mark = if is_marked { "+" } else { "" };
         let channel = plain(&channel).unwrap_or(channel);

@@ -65,7 +65,7 @@ impl Writes<'_> {
     ) -> Option<Cmd> {
         let main = self.names.main();
         let stands = self.snapshot.value()?;
-        let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
+        let newly_marked = after.waited_for && !unmarked(stands).1 && is_ours(stands);
         if newly_marked {
             // The rest of the lease was read a moment ago, so this lengthens the lease by that
             // moment at most. One that has ended since stays ended.
@@ -74,7 +74,7 @@ impl Writes<'_> {
             out.push(mark);
             return self.ask_to_hand_over(after);
         }
-        if is_ours(stands) && after.is_waited_for() && self.is_looked_at() && may_be_idle(stands) {
+        if is_ours(stands) && after.waited_for && self.is_looked_at() && may_be_idle(stands) {
             // The mark is found by a release; a holder that keeps an idle lease needs a message, and
             // one may be lost.
             return self.ask_to_hand_over(after);
@@ -152,7 +152,7 @@ impl Writes<'_> {
         if self.before.fence.as_ref().is_some_and(|before| before.of() == (number, owner)) {
             return;
         }
-        let lasts = after.until().since(self.snapshot.now);
+        let lasts = after.until.since(self.snapshot.now);
         let text = format!("{number} {owner}");
         out.push(self.dialect.set(&self.names.fence(), &text, Some(lasts)));
     }
@@ -183,7 +183,7 @@ fn may_be_idle(value: &str) -> bool {
 /// The value of a holder, which has a mark when a client waits.
 pub(super) fn value_of(holder: &StoredHolder) -> String {
     let mut value = holder.token.to_string();
-    if holder.is_waited_for() {
+    if holder.waited_for {
         value.push(WAITERS_MARK);
     }
     value
