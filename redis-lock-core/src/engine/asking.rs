@@ -54,8 +54,7 @@ impl<L: HasLink> Asking<L> {
         let listening = observe::may_be_heard();
         let is_limited = demand.terms.max_waiters.is_some();
         if let Some(error) = core.crowded_elsewhere(&demand) {
-            let answer = LockAnswer::Known(Err(Box::new(error)));
-            return Self { asked: Some((manager, id)), number, answer, behind };
+            return Self::refused(manager, id, error);
         }
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -106,6 +105,11 @@ impl<L: HasLink> Asking<L> {
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
+    }
+
+    fn refused(manager: L, id: LockId, error: LockError) -> Self {
+        let answer = LockAnswer::Known(Err(Box::new(error)));
+        Self { asked: Some((manager, id)), number: 0, answer, behind: None }
     }
 
     /// Waits for the lock.
