@@ -176,9 +176,16 @@ impl Node {
         let ask = Ask::of(ballot, &command, now);
         self.longest = self.longest.max(ask.ttl);
         if self.wire.is_none() {
-            // What it may have of the token is wanted again.
-            if let (Some(token), Does::Sets) = (&ask.token, ask.does) {
-                self.tokens.give_up(token, false);
+            match (&ask.token, &command.verb) {
+                (Some(token), Verb::Renew { .. }) => {
+                    // It may have the token of the process that gave the hold away.
+                    let until = now.after(self.longest);
+                    self.tokens.asked(token, (&command.names, command.kind), until, now);
+                    self.tokens.settled(token, None);
+                }
+                // What it may have of the token is wanted again.
+                (Some(token), _) if ask.does == Does::Sets => self.tokens.give_up(token, false),
+                _ => {}
             }
             return false;
         }

@@ -296,3 +296,26 @@ fn what_a_refused_attempt_has_on_a_node_that_is_away_is_given_back_when_it_is_ba
     simulated::end();
     assert_eq!(having, 2);
 }
+
+/// The process that gave the hold away had taken it to the node.
+#[test]
+fn what_a_node_that_is_away_has_of_an_adopted_hold_is_given_back_when_it_is_back() {
+    let mut world = FakeQuorum::new(1, 3, 2);
+    world.clients.iter_mut().for_each(|it| it.doing = Doing::Rests { until: u64::MAX });
+    world.pass(30);
+    let (token, ttl) = (Arc::clone(Token::fresh("m0", "").wire()), Some(TTL * 60));
+    world.clients[0].push(Verb::Acquire(Acquire::of(Arc::clone(&token), ttl)));
+    world.pass(30);
+    world.clients[1].links.cut[2] = true;
+    world.pass(30);
+    world.clients[1].push(Verb::Renew { token: Arc::clone(&token), ttl });
+    world.pass(30);
+    world.clients[1].push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
+    world.pass(30);
+    assert_eq!(world.having(), 1);
+    world.clients[1].links.cut[2] = false;
+    world.pass(60);
+    let having = world.having();
+    simulated::end();
+    assert_eq!(having, 0);
+}
