@@ -44,7 +44,7 @@ fn clock() -> u64 {
 /// The time of day, for people.
 pub(crate) fn wall() -> SystemTime {
     #[cfg(test)]
-    if let Some(now) = simulated::now() {
+    if let Some(now) = simulated::wall() {
         return SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(now);
     }
     SystemTime::now()
@@ -115,6 +115,8 @@ pub(crate) mod simulated {
     #[derive(Clone, Copy)]
     pub(crate) struct Env {
         pub(crate) now: u64,
+        /// What the clock on the wall shows, where it is another one.
+        wall: Option<u64>,
         pub(crate) process: u32,
         runtime: Option<u32>,
         state: u64,
@@ -128,7 +130,7 @@ pub(crate) mod simulated {
 
     /// From now on this thread has an environment of its own, which begins at `now` with this seed.
     pub(crate) fn begin(now: u64, seed: u64) {
-        ENV.set(Some(Env { now, process: 1, runtime: None, state: seed | 1 }));
+        ENV.set(Some(Env { now, wall: None, process: 1, runtime: None, state: seed | 1 }));
     }
 
     /// Whether this thread has an environment of its own.
@@ -143,6 +145,10 @@ pub(crate) mod simulated {
 
     pub(crate) fn set_now(now: u64) {
         change(|env| env.now = now);
+    }
+
+    pub(crate) fn set_wall(wall: u64) {
+        change(|env| env.wall = Some(wall));
     }
 
     pub(crate) fn set_process(process: u32) {
@@ -170,6 +176,10 @@ pub(crate) mod simulated {
 
     pub(super) fn now() -> Option<u64> {
         ENV.get().map(|env| env.now)
+    }
+
+    pub(super) fn wall() -> Option<u64> {
+        ENV.get().map(|env| env.wall.unwrap_or(env.now))
     }
 
     pub(super) fn process() -> Option<u32> {

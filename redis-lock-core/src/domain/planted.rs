@@ -121,6 +121,8 @@ pub(crate) enum PlantedFault {
     FenceOfOne,
     /// A reader that was a writer is not brought back to a node while its downgrade is asked again.
     ReaderStaysAway,
+    /// The engine of a quorum's client is not woken for what arrives from the first node.
+    NodeUnwatched,
 }
 
 impl PlantedFault {

@@ -83,12 +83,15 @@ impl Core {
     pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 5] {
         let places = self.places.all();
         let path = places.iter().map(|place| place.path.traffic().due()).min();
+        // One lock after the other.
+        let reaper = self.reaper.lock().due();
+        let search = self.search.lock().due();
         [
             ("path", path.unwrap_or(Moment::NEVER)),
             ("map", self.places.as_several().map_or(Moment::NEVER, Several::look_due)),
             ("table", self.table.next_due()),
-            ("reaper", self.reaper.lock().due()),
-            ("search", self.search.lock().due()),
+            ("reaper", reaper),
+            ("search", search),
         ]
     }
 

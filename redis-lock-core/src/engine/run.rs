@@ -303,14 +303,13 @@ impl PlaceWatch {
             (traffic.epoch(), traffic.role.reader(), traffic.watcher())
         };
         let watched = epoch.filter(|_| reader == Reader::Engine);
-        let has_watcher = watcher.is_some();
         if self.readiness.as_ref().map(|(epoch, _)| *epoch) != watched {
             self.readiness = None;
             if let (Some(epoch), Some((_, watcher))) = (watched, watcher) {
                 self.readiness = watcher().ok().map(|readiness| (epoch, readiness));
             }
         }
-        self.is_blind = watched.is_some() && has_watcher && self.readiness.is_none();
+        self.is_blind = watched.is_some() && self.readiness.is_none();
     }
 
     /// When the place has to be read although nothing says that something has arrived.

@@ -2,53 +2,44 @@
 //! nodes that restart empty, are slow, are cut off, and have clocks of their own.
 
 mod callers;
+mod client;
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
-use self::callers::{QuorumCaller, QuorumNotes};
+use self::callers::{FENCED, QuorumCaller, QuorumNotes};
+use self::client::QuorumClient;
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{self, Executor, Home};
 use super::network::Unasked;
 use super::plan::{HistoryPlan, ProcessPlan};
 use super::process::SimulatedProcess;
-use super::random::Random;
+use super::random::{self, Random};
 use crate::domain::env::simulated;
-use crate::domain::error::{Fault, FaultClass};
 use crate::engine::Arbiter;
-use crate::engine::places::{FIRST, PlaceId};
-use crate::store::quorum::Roster;
+use crate::store::Event;
 use crate::store::quorum::tests::fake::{FakeLinks, FakeNode};
-use crate::store::{Connected, Event, Wire};
 
 /// Where a history begins, in milliseconds. Nodes are of age by then.
 const BEGIN: u64 = 100_000;
 
+/// Makes the rates of clocks differ from other numbers of a seed.
+const OF_RATES: u64 = 130;
+
+/// How long what was refused before a clock jumped may still come to a node, and stay there, in
+/// milliseconds.
+const STRAY: u64 = 2_500;
+
+/// Leases of one question end at all nodes within this.
+const SAME: Duration = Duration::from_millis(150);
+
 /// How long nodes may know what no process knows, or lack what a process has, where nothing is wrong.
 const SETTLING: u64 = 1_500;
-
-/// A connection that is being made: to which place, as which attempt, and until when.
-type Connecting = (Box<dyn Wire>, (PlaceId, u64), u64);
-
-struct QuorumClient {
-    process: SimulatedProcess,
-    roster: Arc<Roster>,
-    links: Option<FakeLinks>,
-    connecting: Option<Connecting>,
-    /// Messages on their way: when they arrive, and from which node.
-    events: Vec<(u64, usize, Event)>,
-    /// Grants of one token: when the other nodes had their time, and which nodes have granted it.
-    grants: BTreeMap<String, (u64, BTreeSet<usize>)>,
-    listens: bool,
-    next_return: u64,
-}
 
 struct QuorumWorld {
     random: Random,
@@ -60,6 +51,7 @@ struct QuorumWorld {
     notes: Rc<RefCell<QuorumNotes>>,
     /// When something last went wrong.
     troubled_at: u64,
+    has_jumped: bool,
     /// Since when a node has a token that its process does not know.
     unknown: HashMap<Arc<str>, u64>,
 }
@@ -70,7 +62,12 @@ impl QuorumWorld {
         clock::set(BEGIN * MILLI);
         simulated::begin(BEGIN * MILLI, seed);
         let nodes: Vec<_> = (0..nodes).map(|_| FakeNode::new(&mut random)).collect();
-        let process = || ProcessPlan { rate: 0, command_timeout: SECOND / 2 };
+        // Nodes may be as much faster as a client has to bear, and clients as much faster than nodes.
+        let rates = &mut Random::new(random::hash([seed, OF_RATES, 0, 0]));
+        let mut process = || {
+            let rate = rates.pick(&[0, 4_000, 9_000]);
+            ProcessPlan { rate, command_timeout: SECOND / 2 }
+        };
         let processes = (0..clients).map(|_| process()).collect();
         let plan = HistoryPlan { processes, readers: None, ..HistoryPlan::of(1) };
         let plan = HistoryPlan { nodes: None, path: super::tests::calm(MILLI), ..plan };
@@ -78,16 +75,7 @@ impl QuorumWorld {
         let mut client = |at| {
             let process = SimulatedProcess::new(at, &plan, &|_| Arbiter::One(Arc::new(Unasked)));
             executor.watch(&process.core);
-            QuorumClient {
-                process,
-                roster: FakeLinks::roster(nodes.len(), rejoin),
-                links: None,
-                connecting: None,
-                events: Vec::new(),
-                grants: BTreeMap::new(),
-                listens: false,
-                next_return: 0,
-            }
+            QuorumClient::new(process, FakeLinks::roster(nodes.len(), rejoin))
         };
         let clients: Vec<_> = (0..clients).map(&mut client).collect();
         Self {
@@ -99,6 +87,7 @@ impl QuorumWorld {
             sleepers: Vec::new(),
             notes: Rc::default(),
             troubled_at: BEGIN,
+            has_jumped: false,
             unknown: HashMap::new(),
         }
     }
@@ -109,7 +98,7 @@ impl QuorumWorld {
     }
 
     fn spawn(&mut self, at: usize, task: impl Future<Output = ()> + 'static) {
-        self.clients[at].process.clock.enter();
+        self.clients[at].enter();
         self.executor.spawn(at, Home::Thread, task);
     }
 
@@ -119,11 +108,12 @@ impl QuorumWorld {
         clock::set(self.now * MILLI);
         self.nodes.iter_mut().for_each(|node| node.ahead += node.fast);
         for at in 0..self.clients.len() {
-            self.clients[at].process.clock.enter();
+            self.clients[at].enter();
             self.carry(at);
             self.clients[at].connect(self.now);
             self.clients[at].listen(self.now);
-            self.turn(at);
+            self.clients[at].turn(self.now);
+            self.clients[at].process.core.carry_out_all();
         }
         self.poll();
         self.check()
@@ -132,6 +122,9 @@ impl QuorumWorld {
     fn carry(&mut self, at: usize) {
         let manager = Arc::clone(&self.clients[at].process.core.manager);
         let Some(mut links) = self.clients[at].links.take() else { return };
+        if self.clients[at].process.is_over {
+            links.cut.fill(true);
+        }
         let mut told = Vec::new();
         let clients = &self.clients;
         let mut tell = |node: usize, manager: &str, event: Option<Event>| {
@@ -150,17 +143,6 @@ impl QuorumWorld {
         }
     }
 
-    fn turn(&mut self, at: usize) {
-        let client = &mut self.clients[at];
-        let driven = client.process.turn();
-        client.process.core.carry_out_all();
-        for (place, number) in driven.connects {
-            let (wire, links) = FakeLinks::connect(&client.roster, client.links.take());
-            client.links = Some(links);
-            client.connecting = Some((wire, (place, number), self.now + 500));
-        }
-    }
-
     fn poll(&mut self) {
         loop {
             self.sleepers.extend(executor::sleepers());
@@ -173,7 +155,7 @@ impl QuorumWorld {
                 return;
             }
             for task in woken {
-                self.clients[self.executor.process_of(task)].process.clock.enter();
+                self.clients[self.executor.process_of(task)].enter();
                 self.executor.poll(task, None);
             }
         }
@@ -183,8 +165,9 @@ impl QuorumWorld {
     /// wrong.
     fn check(&mut self) -> Result<(), String> {
         let (clients, now) = (&self.clients, self.now);
+        clients.iter().try_for_each(|client| client.check_prompt(now))?;
         let believes = |at: usize, hold: &crate::lock::hold::Hold| {
-            clients[at].process.clock.enter();
+            clients[at].enter();
             !hold.remaining(crate::domain::clock::Moment::now()).is_zero()
         };
         self.notes.borrow_mut().check(&believes).map_err(|what| format!("{what} at {now}"))?;
@@ -211,13 +194,40 @@ impl QuorumWorld {
 
     /// The tokens that have a lock at a node.
     fn held_at(&self, at: usize) -> Vec<Arc<str>> {
+        self.leases_at(at).into_iter().map(|(token, _)| token).collect()
+    }
+
+    /// The same, with what is left of their leases.
+    fn leases_at(&self, at: usize) -> Vec<(Arc<str>, Duration)> {
         let (node, mut all) = (&self.nodes[at], Vec::new());
         let clock = node.clock(self.now);
         for (_, entry) in node.state.entries.iter().filter(|(key, _)| key.starts_with("lock:")) {
             let held = entry.holders.iter().filter(|it| it.end > clock);
-            all.extend(held.map(|it| Arc::clone(&it.token)));
+            all.extend(held.map(|it| (Arc::clone(&it.token), it.end.since(clock))));
         }
         all
+    }
+
+    /// The clock of a node is set forward or back. Where it was one of just as many nodes as have to have
+    /// a token, that one may be lost without a word.
+    fn jump(&mut self, node: usize, millis: i64) {
+        let before = self.leases_at(node);
+        self.nodes[node].ahead += millis * 1_000;
+        self.has_jumped = true;
+        let odd = if millis > 0 { STRAY } else { millis.unsigned_abs() };
+        self.troubled_at = self.now + odd;
+        if millis < 0 {
+            return;
+        }
+        let all: Vec<_> = (0..self.nodes.len()).map(|at| self.leases_at(at)).collect();
+        for (token, left) in before {
+            let lasts =
+                |(other, rest): &(Arc<str>, Duration)| *other == token && *rest + SAME > left;
+            let having = all.iter().filter(|leases| leases.iter().any(lasts)).count();
+            if having <= self.nodes.len() / 2 {
+                self.notes.borrow_mut().excused.insert(token.to_string());
+            }
+        }
     }
 
     /// Something goes wrong, or right again.
@@ -225,7 +235,11 @@ impl QuorumWorld {
         self.troubled_at = self.now;
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(6) {
+        match self.random.below(7) {
+            6 => {
+                let millis = self.random.pick(&[-2_000, -900, -90, 90, 900, 8_000]);
+                self.jump(node, millis);
+            }
             0 | 1 => {
                 // It dies, and comes back empty, also after a while. Fewer than a majority are of that age.
                 let is_young = |it: &&FakeNode| !it.is_up || self.now - it.since < 4_000;
@@ -233,6 +247,7 @@ impl QuorumWorld {
                     let (now, run) = (self.now, self.random.next());
                     self.nodes[node].restart(now, run);
                     self.nodes[node].is_up = self.random.percent(50);
+                    self.lose_fences();
                 }
             }
             2 => self.cut(client, node, true),
@@ -245,6 +260,22 @@ impl QuorumWorld {
                 }
             }
         }
+    }
+
+    /// Where clocks have jumped, numbers may fall once too few nodes are left that know the last one: those that
+    /// restart begin anew by their clocks.
+    fn lose_fences(&mut self) {
+        let numbers: Vec<_> = (0..self.nodes.len()).map(|at| self.fence_at(at)).collect();
+        let mut notes = self.notes.borrow_mut();
+        let Some(last) = notes.fences.get_mut(FENCED).filter(|_| self.has_jumped) else { return };
+        if numbers.iter().filter(|number| **number >= *last).count() <= numbers.len() / 2 {
+            *last = 0;
+        }
+    }
+
+    fn fence_at(&self, at: usize) -> u64 {
+        let entry = self.nodes[at].state.entries.get(&format!("lock:{FENCED}"));
+        entry.and_then(|entry| entry.fence.as_ref()).map_or(0, |last| last.of().0)
     }
 
     fn cut(&mut self, client: usize, node: usize, is_cut: bool) {
@@ -283,78 +314,18 @@ impl QuorumWorld {
 impl Drop for QuorumWorld {
     fn drop(&mut self) {
         for at in 0..self.clients.len() {
-            self.clients[at].process.clock.enter();
+            self.clients[at].enter();
             drop(self.executor.remove(at));
-            self.clients[at].process.abandon();
+            if !self.clients[at].process.is_over {
+                self.clients[at].process.abandon();
+            }
         }
         self.sleepers.clear();
         for mut client in std::mem::take(&mut self.clients) {
-            client.process.clock.enter();
+            client.enter();
             client.links = None;
             drop(client);
         }
         simulated::end();
-    }
-}
-
-impl QuorumClient {
-    fn linked(&self) -> usize {
-        let links = self.links.as_ref();
-        links.map_or(0, |links| (0..links.cut.len()).filter(|at| links.is_linked(*at)).count())
-    }
-
-    fn majority(&self) -> usize {
-        self.roster.names().len() / 2 + 1
-    }
-
-    /// Hands over a connection when it leads to a majority.
-    fn connect(&mut self, now: u64) {
-        let (linked, needed) = (self.linked(), self.majority());
-        let Some((wire, _, until)) = &mut self.connecting else { return };
-        // What becomes of one node is its own concern.
-        let _ = wire.fill();
-        if linked < needed && now < *until {
-            return;
-        }
-        let Some((wire, (place, number), _)) = self.connecting.take() else { return };
-        let fault = || Fault::new(FaultClass::Refused, "too few nodes can be reached");
-        let made = (linked >= needed).then_some(Connected { wire, watcher: None });
-        self.process.inputs.push((place, number, made.ok_or_else(fault)));
-    }
-
-    /// Passes on what the nodes say, as the task does that listens at all of them.
-    fn listen(&mut self, now: u64) {
-        let needed = self.majority();
-        let listens = self.linked() >= needed;
-        if listens != self.listens {
-            self.listens = listens;
-            self.process.hints.push((FIRST, Event::Listening { hints_enabled: listens }));
-        }
-        if now >= self.next_return && self.roster.returned.notified().now_or_never().is_some() {
-            self.next_return = now + 500;
-            self.process.hints.push((FIRST, Event::Returned));
-        }
-        let (due, later) = self.events.drain(..).partition(|(at, ..)| *at <= now);
-        self.events = later;
-        let due: Vec<(u64, usize, Event)> = due;
-        for (_, node, event) in due {
-            let Event::Granted { token, waited_for } = event else {
-                self.process.hints.push((FIRST, event));
-                continue;
-            };
-            let (_, granted) =
-                self.grants.entry(token.clone()).or_insert((now + 4, BTreeSet::new()));
-            if granted.insert(node) && granted.len() == needed {
-                self.process.hints.push((FIRST, Event::Granted { token, waited_for }));
-            }
-        }
-        let hints = &mut self.process.hints;
-        self.grants.retain(|token, (until, granted)| {
-            if *until <= now && granted.len() < needed {
-                let token = token.clone();
-                hints.push((FIRST, Event::Granted { token, waited_for: true }));
-            }
-            *until > now
-        });
     }
 }

@@ -18,22 +18,22 @@ pub(crate) struct LinkSlot<T> {
 struct SlotState<T> {
     made: Option<Result<T, Fault>>,
     /// That of the latest connection.
-    watcher: Option<Watcher>,
+    watched: Option<Watcher>,
 }
 
 impl<T> Default for LinkSlot<T> {
     fn default() -> Self {
-        let state = SlotState { made: None, watcher: None };
+        let state = SlotState { made: None, watched: None };
         Self { state: NonPoisonMutex::new(state), news: SharedNews::default() }
     }
 }
 
 impl<T> LinkSlot<T> {
     /// Leaves a connection with its watcher, or why there is none.
-    pub(crate) fn put(&self, made: Result<(T, Option<Watcher>), Fault>) {
+    pub(crate) fn put(&self, made: Result<(T, Watcher), Fault>) {
         let mut state = self.state.lock();
-        (state.made, state.watcher) = match made {
-            Ok((link, watcher)) => (Some(Ok(link)), watcher),
+        (state.made, state.watched) = match made {
+            Ok((link, watcher)) => (Some(Ok(link)), Some(watcher)),
             Err(fault) => (Some(Err(fault)), None),
         };
         drop(state);
@@ -45,12 +45,12 @@ impl<T> LinkSlot<T> {
     }
 
     pub(crate) fn watcher(&self) -> Option<Watcher> {
-        self.state.lock().watcher.clone()
+        self.state.lock().watched.clone()
     }
 
     /// A connection that is closed is not watched.
     pub(crate) fn forget(&self) {
-        self.state.lock().watcher = None;
+        self.state.lock().watched = None;
     }
 }
 

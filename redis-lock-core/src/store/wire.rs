@@ -102,8 +102,7 @@ pub(crate) type Watcher = Arc<dyn Fn() -> io::Result<Box<dyn Readiness>> + Send 
 /// A connection that is authenticated and ready for commands.
 pub(crate) struct Connected {
     pub(crate) wire: Box<dyn Wire>,
-    /// `None` when answers are available at once.
-    pub(crate) watcher: Option<Watcher>,
+    pub(crate) watcher: Watcher,
 }
 
 /// Receives the events of one place.

@@ -194,7 +194,7 @@ impl Traffic {
     }
 
     fn can_be_watched(&self) -> bool {
-        matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
+        matches!(&self.connection, ConnectionState::Up(up) if !up.wire.is_instant())
     }
 
     /// Reads what has arrived, and settles the entries that are answered.

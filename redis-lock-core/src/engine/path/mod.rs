@@ -137,7 +137,7 @@ enum ConnectionState {
 
 struct Up {
     wire: Box<dyn Wire>,
-    watcher: Option<Watcher>,
+    watcher: Watcher,
     epoch: u64,
     made: Moment,
     /// When bytes were last received.
@@ -289,7 +289,7 @@ impl Traffic {
 
     pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
         match &self.connection {
-            ConnectionState::Up(up) => up.watcher.clone().map(|watcher| (up.epoch, watcher)),
+            ConnectionState::Up(up) => Some((up.epoch, Arc::clone(&up.watcher))),
             _ => None,
         }
     }

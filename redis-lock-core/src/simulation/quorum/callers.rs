@@ -1,7 +1,7 @@
 //! Programs that use locks of a quorum, and what they have of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,16 @@ use crate::lock::hold::Hold;
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::executor::sleep;
 use crate::simulation::random::Random;
-use crate::{Guard, LockError, Locks, Request, Token};
+use crate::{Guard, LockError, Locks, LossReason, Request, Token};
 
 /// The lease of those who take locks at random.
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
+
+/// A shutdown waits so long for answers, and for the turns of its engine.
+const SHUTDOWN: Duration = Duration::from_millis(3_200);
+
+/// The key of which holds are numbered.
+pub(super) const FENCED: &str = "mutex";
 
 /// A guard of a process.
 pub(super) struct QuorumHold {
@@ -28,11 +34,16 @@ pub(super) struct QuorumHold {
 #[derive(Default)]
 pub(super) struct QuorumNotes {
     holds: Vec<Rc<QuorumHold>>,
-    fences: BTreeMap<&'static str, u64>,
+    /// The last fencing number of each key.
+    pub(super) fences: BTreeMap<&'static str, u64>,
     pub(super) grants: u32,
     pub(super) losses: u32,
     /// Tokens that were given away.
     gifts: Vec<(&'static str, Token)>,
+    /// Tokens of which a clock that jumped has ended a lease that counted.
+    pub(super) excused: BTreeSet<String>,
+    /// When processes began to drain.
+    drains: BTreeMap<usize, u64>,
     violation: Option<String>,
 }
 
@@ -42,7 +53,10 @@ impl QuorumNotes {
     }
 
     pub(super) fn check(&mut self, believes: &dyn Fn(usize, &Hold) -> bool) -> Result<(), String> {
-        let held: Vec<_> = self.holds.iter().filter(|it| believes(it.process, &it.hold)).collect();
+        let is_sure = |it: &&Rc<QuorumHold>| {
+            believes(it.process, &it.hold) && !self.excused.contains(&it.hold.token.to_string())
+        };
+        let held: Vec<_> = self.holds.iter().filter(is_sure).collect();
         let reads = |it: &QuorumHold| it.is_leaving.get() || it.hold.last_kind() == Kind::Read;
         for (at, one) in held.iter().enumerate() {
             let excluded = |it: &&&Rc<QuorumHold>| it.key == one.key && !(reads(it) && reads(one));
@@ -77,7 +91,7 @@ pub(super) struct QuorumCaller {
 impl QuorumCaller {
     fn request(&mut self, key: &'static str) -> Request {
         match key {
-            "mutex" => self.locks.mutex(key).fenced(),
+            FENCED => self.locks.mutex(key).fenced(),
             _ if self.random.percent(50) => self.locks.read(key),
             _ => self.locks.write(key),
         }
@@ -116,6 +130,21 @@ impl QuorumCaller {
         noted
     }
 
+    /// Has its process end when no lock of it is held, or after this long.
+    pub(super) async fn drains(self, process: usize, limit: Duration) {
+        let began = clock::now();
+        self.notes.borrow_mut().drains.insert(process, began);
+        let cut_off = self.locks.drain(limit).await.cut_off;
+        let took = Duration::from_nanos(clock::now() - began);
+        let what = match cut_off {
+            0 if took <= limit + SHUTDOWN => return,
+            0.. if took > limit + SHUTDOWN => format!("a drain of {limit:?} took {took:?}"),
+            _ if took < limit * 98 / 100 => format!("{cut_off} are cut off after {took:?}"),
+            _ => return,
+        };
+        self.notes.borrow_mut().violation.get_or_insert(what);
+    }
+
     /// Holds a lock for this long.
     pub(super) async fn holds(self, process: usize, time: u64) {
         let Ok(guard) = self.locks.mutex("mutex").ttl(TTL).acquire().await else { return };
@@ -129,7 +158,7 @@ impl QuorumCaller {
         while clock::now() < until {
             sleep(self.random.below(120) * MILLI).await;
             let gift = self.notes.borrow_mut().gifts.pop();
-            let key = self.random.pick(&["mutex", "files"]);
+            let key = self.random.pick(&[FENCED, "files"]);
             let wait = Duration::from_millis(self.random.pick(&[0, 150, 1_500, 6_000]));
             let began = clock::now();
             let is_gift = gift.is_some();
@@ -137,6 +166,11 @@ impl QuorumCaller {
                 Some((key, token)) => (key, self.locks.mutex(key).ttl(TTL).adopt(token).await),
                 None => (key, self.request(key).ttl(TTL).wait(wait).acquire().await),
             };
+            let drains = self.notes.borrow().drains.get(&process).copied();
+            if outcome.is_ok() && drains.is_some_and(|since| since < began) {
+                let what = format!("p{process} drains, and got a lock");
+                self.notes.borrow_mut().violation.get_or_insert(what);
+            }
             let took = Duration::from_nanos(clock::now() - began);
             // Who adopts waits for as long as usual.
             if !is_gift && took > wait + Duration::from_millis(1_600) {
@@ -162,10 +196,11 @@ impl QuorumCaller {
             let _ = guard.extend(Duration::from_millis(1_200)).await;
             sleep(self.random.pick(&[0, 300]) * MILLI).await;
         }
-        if matches!(guard.loss(), Some(LockError::Lost { .. })) {
+        let is_cut_off = |reason: &LossReason| matches!(reason, LossReason::Shutdown);
+        if matches!(guard.loss(), Some(LockError::Lost { reason, .. }) if !is_cut_off(&reason)) {
             self.notes.borrow_mut().losses += 1;
         }
-        let gives = key == "mutex" && guard.is_held() && self.random.percent(15);
+        let gives = key == FENCED && guard.is_held() && self.random.percent(15);
         drop(noted);
         match self.random.below(2) {
             _ if gives => {

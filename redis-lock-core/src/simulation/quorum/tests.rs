@@ -6,6 +6,7 @@ use super::QuorumWorld;
 use super::callers::TTL;
 use crate::domain::planted::{PlantedFault, plant};
 use crate::simulation::clock::MILLI;
+use crate::simulation::executor::sleep;
 
 /// How long a node that restarts does not vote, where leases are as short as in histories of a seed.
 const REJOIN: Duration = Duration::from_millis(1_300);
@@ -23,6 +24,16 @@ fn history(seed: u64) -> Result<(u32, u32), String> {
         world.spawn(at % 3, caller.lives(at % 3, calm_at * MILLI));
     }
     let is_calm = seed.is_multiple_of(4);
+    if seed % 5 < 2 {
+        let at = (seed % 3) as usize;
+        let limit = Duration::from_millis(world.random.pick(&[0, 200, 5_000]));
+        let begins = world.random.below(8_000) * MILLI;
+        let caller = world.caller(at, seed);
+        world.spawn(at, async move {
+            sleep(begins).await;
+            caller.drains(at, limit).await;
+        });
+    }
     while world.now < calm_at {
         world.step()?;
         if !is_calm && world.now.is_multiple_of(100) && world.random.percent(60) {
@@ -88,8 +99,8 @@ fn histories_above_a_quorum_that_once_failed_end_at_rest() {
 
 #[test]
 fn faults_of_a_quorum_are_found_by_its_clients() {
-    use PlantedFault::{FenceOfOne, MajorityOfReached, YoungVote};
-    for fault in [FenceOfOne, MajorityOfReached, YoungVote] {
+    use PlantedFault::{FenceOfOne, MajorityOfReached, NodeUnwatched, YoungVote};
+    for fault in [FenceOfOne, MajorityOfReached, NodeUnwatched, YoungVote] {
         let found = found(fault, 1..200);
         println!("{fault:?}: {found:?}");
         assert!(found.is_some(), "{fault:?}");

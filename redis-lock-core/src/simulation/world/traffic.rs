@@ -387,7 +387,7 @@ impl World {
             .line(|_| format!("p{process} has connection {index} (attempt {number})"));
         let made = Connected {
             wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
-            watcher: Some(watcher),
+            watcher,
         };
         self.processes[process].inputs.push((place, number, Ok(made)));
         self.drive_soon(process);

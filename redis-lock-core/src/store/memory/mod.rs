@@ -16,10 +16,12 @@ pub(crate) mod trouble;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use self::entry::Entry;
 use super::{
-    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
+    Verb, Wire,
 };
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -79,7 +81,7 @@ impl MemoryConnector {
     fn connected(&self) -> Connected {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
         let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        Connected { wire, watcher: None }
+        Connected { wire, watcher: Arc::new(|| Ok(Box::new(NothingArrives) as _)) }
     }
 }
 
@@ -113,6 +115,15 @@ struct Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.memory.shared.lock().managers.remove(&self.manager);
+    }
+}
+
+/// Answers are there as soon as commands are pushed.
+struct NothingArrives;
+
+impl Readiness for NothingArrives {
+    fn poll_ready(&self, _: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+        Poll::Pending
     }
 }
 

@@ -296,10 +296,10 @@ impl Listening {
         let connector = memory.connector(&name.into());
         let (sender, events) = tokio::sync::mpsc::unbounded_channel();
         let mut listen = connector.listen(Hints::new(0, sender));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(listen.as_mut().poll(&mut context).is_pending());
         let mut connecting = connector.connect();
-        let std::task::Poll::Ready(connected) = connecting.as_mut().poll(&mut context) else {
+        let Poll::Ready(connected) = connecting.as_mut().poll(&mut context) else {
             panic!("nothing has to be waited for")
         };
         let mut new = Self { wire: connected.unwrap().wire, _listen: listen, events };

@@ -224,7 +224,7 @@ impl RedisConnector {
         let mut introduced = introduced.map_err(decode::unreachable)?;
         let found = self.probed(&mut introduced.driver).await?;
         let line = introduced.into_line().await;
-        let watcher = Some(line.watcher());
+        let watcher = line.watcher();
         let conversation = self.conversation(found.clone());
         let wire = Box::new(RedisWire { line, conversation });
         self.with_transactions(Connected { wire, watcher }, found).await

@@ -43,7 +43,7 @@ impl SideLink {
         let made = made.unwrap_or_else(late);
         slot.put(made.map(|line| {
             let watcher = line.watcher();
-            (line, Some(watcher))
+            (line, watcher)
         }));
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let slot = Arc::new(LineSlot::default());
         let line = ServerLine::over(file.into());
         let line_watcher = line.watcher();
-        slot.put(Ok((line, Some(line_watcher))));
+        slot.put(Ok((line, line_watcher)));
         assert!(slot.watcher().is_some_and(|watcher| watcher().is_err()));
         let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
         let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());

@@ -241,7 +241,7 @@ impl Bench {
         let made = Arc::<Mutex<Server>>::default();
         let wire = Box::new(FakeWire::new(Arc::clone(&made)));
         let watcher: Watcher = Arc::new(|| Err(io::ErrorKind::Unsupported.into()));
-        let made_up = Connected { wire, watcher: Some(watcher) };
+        let made_up = Connected { wire, watcher };
         let now = self.moment();
         self.path.traffic().connected(attempt, made_up, now, &mut self.results);
         std::mem::replace(&mut self.server, made)

@@ -283,7 +283,7 @@ impl Connector for Node {
         let node = self.clone();
         let wire = NodeWire { node: node.clone(), replies: VecDeque::new(), has_news: false };
         let watcher = Arc::new(move || Ok(Box::new(node.clone()) as Box<dyn Readiness>));
-        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
+        let connected = Connected { wire: Box::new(wire), watcher };
         Box::pin(std::future::ready(Ok(connected)))
     }
 

@@ -17,8 +17,9 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
+use crate::store::link_slot::Inbox;
 use crate::store::memory::{State, hint_of};
-use crate::store::{Acquire, Answer, Command, Event, Filled, Pulled, Verb, Wire};
+use crate::store::{Acquire, Answer, Command, Connected, Event, Filled, Pulled, Verb, Wire};
 
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
 /// For how long a client believes in that, in milliseconds: clocks may differ by 1 %.
@@ -36,9 +37,11 @@ pub(crate) struct FakeNode {
     run: u64,
     pub(crate) since: u64,
     pub(crate) is_up: bool,
+    /// What its clock showed when this run began.
+    began: Moment,
     /// By how many microseconds its clock is ahead, and how many more it is with each millisecond.
-    pub(crate) ahead: u64,
-    pub(crate) fast: u64,
+    pub(crate) ahead: i64,
+    pub(crate) fast: i64,
     /// How long a message takes, each way.
     pub(crate) latency: u64,
 }
@@ -48,20 +51,24 @@ pub(crate) type Listener<'a> = &'a mut dyn FnMut(usize, &str, Option<Event>) -> 
 
 impl FakeNode {
     pub(crate) fn new(random: &mut Random) -> Self {
-        Self {
+        let mut node = Self {
             state: State::default(),
             run: random.next(),
             since: 0,
             is_up: true,
-            ahead: random.below(1_000_000),
-            fast: random.below(10),
+            began: Moment::START,
+            ahead: random.below(1_000_000) as i64,
+            fast: random.below(10) as i64,
             latency: random.between(1, 4),
-        }
+        };
+        node.began = node.clock(0);
+        node
     }
 
     /// It starts anew, and has forgotten everything.
     pub(crate) fn restart(&mut self, now: u64, run: u64) {
         (self.state, self.run, self.since, self.is_up) = (State::default(), run, now, true);
+        self.began = self.clock(now);
     }
 
     fn execute(
@@ -84,7 +91,7 @@ impl FakeNode {
     }
 
     pub(crate) fn clock(&self, now: u64) -> Moment {
-        Moment::from_nanos((now * 1_000 + self.ahead) * 1_000)
+        Moment::from_nanos((now * 1_000).saturating_add_signed(self.ahead) * 1_000)
     }
 }
 
@@ -93,17 +100,41 @@ impl FakeNode {
 pub(crate) struct FakeLine {
     pub(super) up: VecDeque<(u64, u64, Command)>,
     down: VecDeque<(u64, u64, Result<Answer, Fault>)>,
+    /// What has arrived at the client, and since when it has not looked.
+    inbox: Arc<Inbox<(u64, Result<Answer, Fault>)>>,
+    unread_since: Option<u64>,
     is_cut: bool,
     run: u64,
     now: u64,
     latency: u64,
 }
 
-struct FakeWire(Arc<Mutex<FakeLine>>);
+impl FakeLine {
+    /// Hands over what has come to its end by now.
+    fn deliver(&mut self) {
+        while self.down.front().is_some_and(|(at, ..)| *at <= self.now) {
+            let Some((_, seq, answer)) = self.down.pop_front() else { return };
+            self.unread_since.get_or_insert(self.now);
+            self.inbox.put((seq, answer));
+        }
+    }
+
+    fn cut(&mut self) {
+        if !std::mem::replace(&mut self.is_cut, true) {
+            self.unread_since.get_or_insert(self.now);
+            self.inbox.wake();
+        }
+    }
+}
+
+struct FakeWire {
+    line: Arc<Mutex<FakeLine>>,
+    read: VecDeque<(u64, Result<Answer, Fault>)>,
+}
 
 impl Wire for FakeWire {
     fn push(&mut self, seq: u64, command: Command) {
-        let mut line = self.0.lock().unwrap();
+        let mut line = self.line.lock().unwrap();
         let at = line.now + line.latency;
         let at = line.up.back().map_or(at, |(last, ..)| at.max(*last));
         line.up.push_back((at, seq, command));
@@ -118,8 +149,11 @@ impl Wire for FakeWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        let line = self.0.lock().unwrap();
-        let received = line.down.front().is_some_and(|(at, ..)| *at <= line.now);
+        let mut line = self.line.lock().unwrap();
+        line.unread_since = None;
+        let mut arrived = line.inbox.take();
+        let received = !arrived.is_empty();
+        self.read.append(&mut arrived);
         match line.is_cut {
             true => Err(io::ErrorKind::ConnectionReset.into()),
             false => Ok(Filled { received, more: false }),
@@ -127,10 +161,7 @@ impl Wire for FakeWire {
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
-        let mut line = self.0.lock().unwrap();
-        let now = line.now;
-        line.down.front().filter(|(at, ..)| *at <= now)?;
-        let (_, seq, answer) = line.down.pop_front()?;
+        let (seq, answer) = self.read.pop_front()?;
         Some(Pulled::Done(seq, answer))
     }
 }
@@ -163,12 +194,19 @@ impl FakeLinks {
     }
 
     /// The connection of an engine, in place of the one that it had before.
-    pub(crate) fn connect(roster: &Arc<Roster>, before: Option<Self>) -> (Box<dyn Wire>, Self) {
+    pub(crate) fn connect(roster: &Arc<Roster>, before: Option<Self>) -> (Connected, Self) {
         let (wire, mut links) = Self::new(roster);
+        let watcher = wire.watcher();
         if let Some(before) = before {
             (links.strays, links.cut) = (before.strays, before.cut);
         }
-        (Box::new(wire), links)
+        (Connected { wire: Box::new(wire), watcher }, links)
+    }
+
+    /// Since when something has arrived that the client has not looked at.
+    pub(crate) fn unread_since(&self) -> Option<u64> {
+        let lines = self.lines.iter().flatten().filter(|line| Arc::strong_count(line) > 1);
+        lines.filter_map(|line| line.lock().unwrap().unread_since).min()
     }
 
     /// Whether there is a connection to a node.
@@ -188,18 +226,25 @@ impl FakeLinks {
             let is_reached = node.is_up && !self.cut[index];
             let is_used = |line: &Arc<_>| Arc::strong_count(line) > 1;
             if is_reached && !self.lines[index].as_ref().is_some_and(is_used) && now % 20 == 0 {
-                let uptime = Duration::from_millis(now - node.since);
+                // Servers count it by the clock on their wall.
+                let uptime = node.clock(now).since(node.began);
                 let run = node.run.to_string();
                 self.seats[index].introduced(Some(&run), Some(uptime), "", Moment::now()).unwrap();
-                let line = FakeLine { run: node.run, latency: node.latency, ..FakeLine::default() };
+                let (run, latency) = (node.run, node.latency);
+                let line = FakeLine { run, now, latency, ..FakeLine::default() };
+                let watcher = line.inbox.watcher();
                 let line = Arc::new(Mutex::new(line));
-                self.slots[index].put(Ok((Box::new(FakeWire(Arc::clone(&line))), None)));
+                let wire = FakeWire { line: Arc::clone(&line), read: VecDeque::new() };
+                self.slots[index].put(Ok((Box::new(wire), watcher)));
                 self.lines[index] = Some(line);
             }
             let Some(line) = &self.lines[index] else { continue };
             let mut line = line.lock().unwrap();
             (line.now, line.latency) = (now, node.latency);
-            line.is_cut |= !is_reached || line.run != node.run;
+            line.deliver();
+            if !is_reached || line.run != node.run {
+                line.cut();
+            }
             if node.run != line.run || !node.is_up {
                 line.up.clear();
             }

@@ -62,7 +62,7 @@ struct KeptAnswer {
 pub(super) fn wrap(connected: Connected, wanted: u32, link: SideLink) -> Connected {
     let mut wire = ReplicatedWire::new(connected.wire, wanted, link);
     let slot = &wire.slot;
-    let watcher = connected.watcher.map(|watcher| watch_beside(watcher, Arc::clone(slot)));
+    let watcher = watch_beside(connected.watcher, Arc::clone(slot));
     wire.ask_for_line();
     Connected { wire: Box::new(wire), watcher }
 }

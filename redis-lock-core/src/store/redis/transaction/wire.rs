@@ -51,7 +51,7 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Scripts => Dialect::Millis,
     };
     let inbox = Arc::new(Inbox::default());
-    let watcher = link.watcher.map(|watcher| both(watcher, inbox.watcher()));
+    let watcher = both(link.watcher, inbox.watcher());
     let wire = TransactionWire {
         link: link.wire,
         setting: Arc::new(Setting { pool, dialect, channel }),

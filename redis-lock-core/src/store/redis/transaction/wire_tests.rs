@@ -40,7 +40,7 @@ impl Scene {
         let connector = RedisConnector::new(client, terms);
         let connected = runtime.block_on(connector.connect());
         let Connected { wire, watcher, .. } = connected.unwrap_or_else(|fault| panic!("{fault:?}"));
-        Self { runtime, wire, watcher: watcher.unwrap(), last: 0 }
+        Self { runtime, wire, watcher, last: 0 }
     }
 
     /// Lets the task run for so many milliseconds.
