@@ -238,7 +238,9 @@ impl Token {
         };
         let token =
             Self { turn: turn.parse().ok()?, ..Self::from_wire(wire).given_away(unsettled) };
-        let is_whole = token.fields().is_some() && !wire.chars().any(char::is_control);
+        // None of ours has a mark within.
+        let is_odd = |it: char| it.is_control() || [WAITERS_MARK, '#'].contains(&it);
+        let is_whole = token.fields().is_some() && !token.text.contains(is_odd);
         is_whole.then_some(token)
     }
 }
@@ -404,6 +406,8 @@ mod tests {
             "rl1.a.b",
             "rl1.a.b.c.d#x",
             "rl1.a.b.c.d\n",
+            "rl1.a.b.c.d++",
+            "rl1.a.b.c.d#1#0",
             "rl1.a.b.c.d#0?",
             "rl1.a.b.c.d#0?1/",
             "rl1.a.b.c.d#0?1@",
