@@ -24,6 +24,7 @@ mod quorum;
 pub(crate) mod random;
 mod readers;
 mod server;
+mod server_clock;
 mod shown;
 mod shrink;
 mod stay;

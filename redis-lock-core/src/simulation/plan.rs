@@ -56,6 +56,8 @@ pub(super) struct NodesPlan {
     pub(super) count: usize,
     /// Which shard has the slot of each key first.
     pub(super) owners: Vec<usize>,
+    /// How far the clock of each node is ahead of a right one.
+    pub(super) ahead: Vec<i64>,
     /// Nothing goes wrong but that slots move.
     pub(super) only_moves: bool,
     /// There is one shard that has all slots, and sentinels say which of its nodes serves.

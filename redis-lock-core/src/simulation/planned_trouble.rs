@@ -47,6 +47,12 @@ pub(super) enum PlannedTrouble {
         forward: bool,
         by: u64,
     },
+    /// The clock of one node.
+    NodeClock {
+        node: usize,
+        forward: bool,
+        by: u64,
+    },
     Pause {
         process: usize,
         lasts: u64,

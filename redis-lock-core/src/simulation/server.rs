@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use super::clock::{MILLI, SECOND};
 use super::planned_trouble::Refusal;
+use super::server_clock::true_time;
 use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::names::Names;
 use crate::domain::token::Mark;
+use crate::store::memory::entry::Entry;
 use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
-
-/// What its clock shows when a history begins.
-const START: u64 = 1_000_000 * SECOND;
 
 #[derive(Default)]
 pub(super) struct SimulatedServer {
     pub(super) state: State,
     /// Its keys, where it is used without scripts. Then the state is what these say.
     pub(super) by_transactions: Option<TransactionServer>,
-    /// How far its clock has been set forward, or back.
-    jumped: i64,
+    /// How far its clocks have been set forward, or back.
+    pub(super) jumped: i64,
+    /// How far the clock of the node that has a key is ahead of that beyond this.
+    pub(super) ahead: BTreeMap<String, i64>,
     pub(super) frozen_until: u64,
     pub(super) refusals: Vec<(Refusal, u64)>,
     /// Until when attempts to connect are refused, and are not answered.
@@ -59,7 +59,7 @@ pub(super) struct TokenNote {
     /// The outcome of an acquisition is unknown.
     pub(super) is_doubtful: bool,
     /// When it was released although it was in doubt.
-    undone_at: Option<u64>,
+    pub(super) undone_at: Option<u64>,
     pub(super) longest: u64,
     /// It was asked for a mutex alone.
     pub(super) is_of_mutex: bool,
@@ -92,17 +92,6 @@ impl TokenNote {
 pub(super) type Messages = Vec<(usize, Event)>;
 
 impl SimulatedServer {
-    pub(super) fn clock(&self, now: u64) -> Moment {
-        Moment::from_nanos((START + now).saturating_add_signed(self.jumped))
-    }
-
-    fn true_time(&self, shown: Moment) -> u64 {
-        if shown == Moment::NEVER {
-            return u64::MAX;
-        }
-        shown.as_nanos().saturating_add_signed(-self.jumped).saturating_sub(START)
-    }
-
     pub(super) fn note(&mut self, token: &Arc<str>) -> &mut TokenNote {
         self.tokens.entry(Arc::clone(token)).or_default()
     }
@@ -151,8 +140,7 @@ impl SimulatedServer {
             }
             true
         };
-        let clock = START.saturating_add(now).saturating_add_signed(self.jumped);
-        let clock = Moment::from_nanos(clock);
+        let clock = self.clock_at(command.names.main(), now);
         let was_marked = self.state.is_waited_for(command.names.main(), clock);
         let answer = self.state.answer(command, manager, clock, &mut tell);
         for names in command.names.all() {
@@ -265,14 +253,8 @@ impl SimulatedServer {
 
     /// Records which tokens came to a key and which left it since the last look at it.
     pub(super) fn look_back(&mut self, key: &str, now: u64, verb: Option<&Verb>) {
-        let clock = self.clock(now);
-        let jumped = self.jumped;
-        let to_true = |shown: Moment| {
-            if shown == Moment::NEVER {
-                return u64::MAX;
-            }
-            shown.as_nanos().saturating_add_signed(-jumped).saturating_sub(START)
-        };
+        let (clock, fast) = (self.clock_at(key, now), self.fast(key));
+        let to_true = |shown: Moment| true_time(shown, fast);
         let nobody = Holders::default();
         let holders = self.state.entries.get(key).map_or(&nobody, |entry| &entry.holders);
         if !self.stays.contains_key(key) {
@@ -325,7 +307,7 @@ impl SimulatedServer {
     /// When the lease of a token at a key ends, in true time.
     pub(super) fn lease_end(&self, key: &str, token: &Arc<str>) -> Option<u64> {
         let holders = &self.state.entries.get(key)?.holders;
-        Some(self.true_time(holders.get(token)?.end))
+        Some(true_time(holders.get(token)?.end, self.fast(key)))
     }
 
     /// The tokens that had a key at some time since then. A key that expires stands until the millisecond
@@ -342,7 +324,7 @@ impl SimulatedServer {
 
     /// Since when the key is free; `None` while it is held.
     pub(super) fn free_since(&self, key: &str, now: u64) -> Option<u64> {
-        let clock = self.clock(now);
+        let clock = self.clock_at(key, now);
         let entry = self.state.entries.get(key);
         if entry.is_some_and(|entry| entry.holders.iter().any(|holder| holder.end > clock)) {
             return None;
@@ -353,16 +335,16 @@ impl SimulatedServer {
 
     /// The token that has a mutex.
     pub(super) fn holder(&self, key: &str, now: u64) -> Option<Arc<str>> {
-        let clock = self.clock(now);
+        let clock = self.clock_at(key, now);
         let mut holders = self.state.entries.get(key)?.holders.iter();
         Some(Arc::clone(&holders.find(|holder| holder.end > clock)?.token))
     }
 
     /// All tokens that hold or wait, with the key.
     pub(super) fn present(&self, now: u64) -> Vec<(&str, &Arc<str>)> {
-        let clock = self.clock(now);
         let mut present = Vec::new();
         for (key, entry) in &self.state.entries {
+            let clock = self.clock_at(key, now);
             let holders = entry.holders.iter().filter(|it| it.end > clock).map(|it| &it.token);
             let waiters = entry.queue.iter().filter(|it| it.until > clock).map(|it| &it.token);
             present.extend(holders.chain(waiters).map(|token| (key.as_str(), token)));
@@ -372,8 +354,8 @@ impl SimulatedServer {
 
     /// All tokens that wait, with the key.
     pub(super) fn waiting(&self, now: u64) -> impl Iterator<Item = (&str, &Arc<str>)> {
-        let clock = self.clock(now);
         self.state.entries.iter().flat_map(move |(key, entry)| {
+            let clock = self.clock_at(key, now);
             let waiters = entry.queue.iter().filter(move |it| it.until > clock);
             waiters.map(|waiter| (key.as_str(), &waiter.token))
         })
@@ -381,8 +363,8 @@ impl SimulatedServer {
 
     /// The first token that waits for each key.
     pub(super) fn first_waiting(&self, now: u64) -> impl Iterator<Item = (&str, &Arc<str>)> {
-        let clock = self.clock(now);
         self.state.entries.iter().filter_map(move |(key, entry)| {
+            let clock = self.clock_at(key, now);
             let first = entry.queue.iter().find(|it| it.until > clock)?;
             Some((key.as_str(), &first.token))
         })
@@ -390,11 +372,11 @@ impl SimulatedServer {
 
     /// Keys at which more than a fencing number is left.
     pub(super) fn leftovers(&mut self, now: u64) -> Vec<String> {
-        let clock = self.clock(now);
-        let littered = |(key, entry): (&String, &mut crate::store::memory::entry::Entry)| {
+        let clocks: Vec<_> = self.state.entries.keys().map(|key| self.clock_at(key, now)).collect();
+        let littered = |((key, entry), clock): ((&String, &mut Entry), Moment)| {
             (!entry.is_free_of_locks(clock)).then(|| key.clone())
         };
-        self.state.entries.iter_mut().filter_map(littered).collect()
+        self.state.entries.iter_mut().zip(clocks).filter_map(littered).collect()
     }
 
     /// All data are gone.
@@ -410,55 +392,6 @@ impl SimulatedServer {
             for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
                 stay.until = Some(now.min(stay.end));
             }
-        }
-    }
-
-    /// The clock is set forward or back.
-    pub(super) fn jump(&mut self, forward: bool, by: u64, now: u64) {
-        if forward {
-            self.excuse_all(now);
-            // Tombstones, which refuse late acquisitions, end sooner as well.
-            self.tokens.values_mut().for_each(|note| note.undone_at = None);
-        }
-        if !forward {
-            self.stay_longer(by, now);
-        }
-        let by = i64::try_from(by).unwrap_or(0);
-        self.jumped += if forward { by } else { -by };
-        let keys: Vec<_> = self.state.entries.keys().cloned().collect();
-        for key in keys {
-            // What has expired and was looked at does not come back, as the record has it.
-            self.show(&Names::new("lock", key.clone()), now);
-            self.look_back(&key, now, None);
-        }
-    }
-
-    /// Whatever stands there now ends later than those who wrote it meant.
-    fn stay_longer(&mut self, by: u64, now: u64) {
-        for note in self.tokens.values_mut().filter(|note| note.kept_until > 0) {
-            note.kept_until += by;
-        }
-        let clock = self.clock(now);
-        let mut ends: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-        for entry in self.state.entries.values() {
-            let holders = entry.holders.iter().map(|it| (&it.token, it.end));
-            let waiters = entry.queue.iter().map(|it| (&it.token, it.until));
-            for (token, end) in holders.chain(waiters).filter(|(_, end)| *end != Moment::NEVER) {
-                let end = now.saturating_add(nanos(end.since(clock)));
-                let last = ends.entry(Arc::clone(token)).or_default();
-                *last = end.max(*last);
-            }
-        }
-        for (token, end) in ends {
-            self.note(&token).meant_to_end.get_or_insert(end);
-        }
-    }
-
-    fn excuse_all(&mut self, now: u64) {
-        let present: Vec<_> =
-            self.present(now).into_iter().map(|(_, token)| Arc::clone(token)).collect();
-        for token in present {
-            self.note(&token).is_excused = true;
         }
     }
 }

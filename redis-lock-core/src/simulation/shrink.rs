@@ -80,5 +80,6 @@ fn plain_network(plan: &HistoryPlan) -> HistoryPlan {
 fn plain_clocks(plan: &HistoryPlan) -> HistoryPlan {
     let mut plan = plan.clone();
     plan.processes.iter_mut().for_each(|process| process.rate = 0);
+    plan.nodes.iter_mut().for_each(|nodes| nodes.ahead.fill(0));
     plan
 }

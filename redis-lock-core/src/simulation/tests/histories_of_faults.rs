@@ -52,7 +52,12 @@ fn silent_node() -> HistoryPlan {
         (call.ttl, call.acts) = (30 * SECOND, vec![Act::Work(5 * SECOND)]);
     });
     (plan.keys, plan.calm_at) = (vec![Sort::Mutex; 2], 6 * SECOND);
-    plan.nodes =
-        Some(NodesPlan { count: 2, owners: vec![0, 1], only_moves: false, has_sentinels: false });
+    plan.nodes = Some(NodesPlan {
+        count: 2,
+        owners: vec![0, 1],
+        ahead: vec![0; 4],
+        only_moves: false,
+        has_sentinels: false,
+    });
     with(plan, 100, PlannedTrouble::DeafenAt { node: 0, lasts: 6 * SECOND })
 }

@@ -196,6 +196,7 @@ fn elsewhere() -> Vec<Scenario> {
         plan.nodes = Some(NodesPlan {
             count: 2,
             owners: vec![0, 0],
+            ahead: vec![0; 4],
             only_moves: true,
             has_sentinels: false,
         });

@@ -26,10 +26,11 @@ impl World {
         }
         self.check_left_tokens();
         let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {
-            PlannedTrouble::ServerClock { forward: false, by } => *by,
+            PlannedTrouble::ServerClock { forward: false, by }
+            | PlannedTrouble::NodeClock { forward: false, by, .. } => *by,
             _ => 0,
         });
-        let longest = self.plan.longest() + jumps.sum::<u64>() + 9 * SECOND;
+        let longest = self.plan.longest() + jumps.sum::<u64>() + 2 * self.plan.apart() + 9 * SECOND;
         self.pass_until(clock::now() + longest);
         self.check_leftovers();
         for _ in 0..20 {

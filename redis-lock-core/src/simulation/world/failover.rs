@@ -75,6 +75,7 @@ impl World {
 
     fn succeed(&mut self, shard: usize) {
         let (before, after) = self.nodes.succeed(shard);
+        self.succeed_in_time(shard, [before, after]);
         let mut books = self.books.borrow_mut();
         books.history.step(48, after as u64);
         books.history.line(|_| format!("-- n{after} replaces n{before}, which leaves the map"));

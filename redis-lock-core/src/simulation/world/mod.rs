@@ -7,6 +7,7 @@ mod failover;
 mod inheritance;
 mod invariants;
 mod losses;
+mod node_clocks;
 mod nodes;
 mod order;
 mod promptness;
@@ -194,6 +195,7 @@ impl World {
             disturbed_until: vec![0; plan.processes.len()],
             messages: Vec::new(),
         };
+        (0..plan.keys.len()).for_each(|key| world.note_clock(&super::full_key(key)));
         world.do_without_scripts();
         world.number_calls();
         for index in 0..plan.processes.len() {

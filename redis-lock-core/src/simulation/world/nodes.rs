@@ -59,6 +59,8 @@ pub(super) struct SimulatedNodes {
     /// Shards whose first node has failed, until it serves again.
     pub(super) failing: BTreeSet<usize>,
     pub(super) frozen_until: Vec<u64>,
+    /// How far the clock of each node is ahead.
+    pub(super) ahead: Vec<i64>,
     /// Until when each node says that the cluster is down.
     pub(super) down_until: Vec<u64>,
 }
@@ -79,8 +81,20 @@ impl SimulatedNodes {
             half_moved: BTreeMap::new(),
             failing: BTreeSet::new(),
             frozen_until: vec![0; count],
+            ahead: plan.nodes.as_ref().map_or(vec![0], |nodes| nodes.ahead.clone()),
             down_until: vec![0; count],
         }
+    }
+
+    /// The keys of a half moved slot that are still where it was.
+    pub(super) fn left(&self, slot: u16) -> BTreeSet<String> {
+        self.half_moved.get(&slot).map(|it| it.left.clone()).unwrap_or_default()
+    }
+
+    /// The node at which a key stands, or would be written, that belongs to a lock.
+    pub(super) fn home(&self, slot: u16, key: &str) -> usize {
+        let [owner, to] = self.ends_of(slot);
+        if self.half_moved.get(&slot).is_none_or(|it| it.left.contains(key)) { owner } else { to }
     }
 
     /// How many nodes there are, whether they serve a shard or not.
@@ -319,12 +333,13 @@ impl World {
         if clock::now() < self.nodes.down_until[node] {
             return Verdict::Refuses(Fault::new(FaultClass::Refused, "CLUSTERDOWN"));
         }
-        let clock = self.server.clock(clock::now());
+        let clock = self.server.clock_at(command.names.main(), clock::now());
         let present = standing(&self.server.state, &command.names, clock);
         let slot = slot(command.names.main());
         if let Some(half_moved) = self.nodes.half_moved.get_mut(&slot) {
             // A key that is written again is written at the node that gets the slot.
             half_moved.left.retain(|key| present.contains(key));
+            self.note_clock(command.names.main());
         }
         self.nodes.verdict((node, asking), slot, &keys, &present)
     }
@@ -332,8 +347,8 @@ impl World {
     /// The keys that a command declares. A plain release that meets a mark goes on with all.
     fn declared(&mut self, command: &Command) -> BTreeSet<String> {
         use crate::store::redis::{declared, declared_by_script};
-        let clock = self.server.clock(clock::now());
         let main = command.names.main();
+        let clock = self.server.clock_at(main, clock::now());
         let is_marked = self.server.state.is_waited_for(main, clock);
         let plain = declared(command);
         let keys = match plain.len() {

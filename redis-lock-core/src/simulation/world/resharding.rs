@@ -36,7 +36,13 @@ impl HistoryPlan {
             (plan.path.slow, plan.path.bad_hints) = (0, 0);
             plan.path.latency = plan.path.latency.min(QUICK);
         }
-        plan.nodes = Some(NodesPlan { count, owners, only_moves, has_sentinels: false });
+        plan.nodes = Some(NodesPlan {
+            count,
+            owners,
+            ahead: vec![0; count * 2],
+            only_moves,
+            has_sentinels: false,
+        });
         for planned in plan.planned_calls.iter_mut().filter(|planned| planned.keys.len() > 1) {
             // Fenced keys in several slots take two round trips, which a lease has to outlast.
             planned.ttl = planned.ttl.max(plan.path.latency * 8);
@@ -47,6 +53,7 @@ impl HistoryPlan {
             _ if only_moves => {}
             _ => plan.lose_nodes(count),
         }
+        plan.set_clocks();
         plan
     }
 
@@ -87,26 +94,33 @@ impl World {
         if !several || is_moving || [from, to].iter().any(is_failing) {
             return;
         }
-        let names = Names::new("lock", name);
-        let clock = self.server.clock(now);
+        let names = Names::new("lock", name.clone());
+        let clock = self.server.clock_at(names.main(), now);
         let mut left = BTreeSet::new();
         for (at, key) in standing(&self.server.state, &names, clock).into_iter().enumerate() {
             if self.chance(58, now, at as u64) % 100 >= part {
                 left.insert(key);
             }
         }
+        let is_moved = |part: &str| !left.contains(part);
+        self.pass_on(&name, &is_moved, [from, to].map(|shard| self.nodes.primary(shard)));
         self.nodes.begin_move(slot, to, left);
+        self.note_clock(&name);
         self.at(now + lasts, WorldEvent::EndMove(key));
     }
 
     pub(super) fn end_move(&mut self, key: usize) {
-        let slot = slot(&full_key(key));
-        let frozen = self.nodes.ends_of(slot).map(|node| self.frozen_until(node));
+        let (name, slot) = (full_key(key), slot(&full_key(key)));
+        let ends = self.nodes.ends_of(slot);
+        let frozen = ends.map(|node| self.frozen_until(node));
         let thawed = frozen.into_iter().max().unwrap_or(0);
         if clock::now() < thawed {
             return self.at(thawed, WorldEvent::EndMove(key));
         }
+        let left = self.nodes.left(slot);
+        self.pass_on(&name, &|part| left.contains(part), ends);
         let Some((from, to)) = self.nodes.end_move(slot) else { return };
+        self.note_clock(&name);
         let mut books = self.books.borrow_mut();
         books.history.step(47, key as u64);
         books.history.line(|_| format!("-- the slot of k{key} is moved from n{from} to n{to}"));

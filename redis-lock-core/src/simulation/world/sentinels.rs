@@ -41,7 +41,9 @@ impl HistoryPlan {
     pub(super) fn have_sentinels(&mut self) {
         let random = &mut Random::new(random::hash([self.seed, OF_SENTINELS, 0, 0]));
         let owners = vec![0; self.keys.len()];
-        self.nodes = Some(NodesPlan { count: 1, owners, only_moves: false, has_sentinels: true });
+        let ahead = vec![0; 2];
+        let (only_moves, has_sentinels) = (false, true);
+        self.nodes = Some(NodesPlan { count: 1, owners, ahead, only_moves, has_sentinels });
         for _ in 0..random.between(1, 3) {
             let at = random.below(self.calm_at * 2 / 3);
             let after = random.pick(&[None, Some(1_200), Some(1_900)]).map(|after| after * MILLI);
@@ -50,6 +52,7 @@ impl HistoryPlan {
             self.troubles.push((at, PlannedTrouble::FailOver { shard: 0, after, lasts }));
         }
         self.troubles.sort_by_key(|(at, _)| *at);
+        self.set_clocks();
     }
 }
 

@@ -59,6 +59,7 @@ impl World {
                 self.server.jump(forward, by, now);
                 self.troubled_until += by;
             }
+            PlannedTrouble::NodeClock { node, forward, by } => self.node_jumps(node, forward, by),
             PlannedTrouble::Pause { process, lasts } => {
                 self.stand(process, lasts);
                 let until = &mut self.processes[process].stands_until;
