@@ -21,6 +21,17 @@ pub(super) fn set(now: u64) {
     NOW.set(now);
 }
 
+/// What clocks of servers show when a history begins.
+pub(super) const START: u64 = 1_000_000 * SECOND;
+
+/// The true time at which the clock of a server shows this that is so far ahead.
+pub(super) fn true_time(shown: Moment, ahead: i64) -> u64 {
+    if shown == Moment::NEVER {
+        return u64::MAX;
+    }
+    shown.as_nanos().saturating_add_signed(-ahead).saturating_sub(START)
+}
+
 /// The clock of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessClock {

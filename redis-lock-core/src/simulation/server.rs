@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::{MILLI, SECOND};
+use super::clock::{MILLI, SECOND, true_time};
 use super::planned_trouble::Refusal;
-use super::server_clock::true_time;
 use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::Token;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::clock::SECOND;
+use super::clock::START;
 use super::server::{SimulatedServer, nanos};
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
@@ -12,11 +12,8 @@ use crate::domain::token::Mark;
 use crate::store::memory::entry::Entry;
 use crate::store::memory::holders::StoredHolder;
 
-/// What clocks show when a history begins.
-const START: u64 = 1_000_000 * SECOND;
-
 /// Something of a key that ends at some time.
-enum Ending<'a> {
+enum TimedPart<'a> {
     /// A lease, and whether its end stands in the value.
     Lease(bool),
     Place,
@@ -27,19 +24,11 @@ enum Ending<'a> {
 
 /// What another clock tells the time of.
 #[derive(Clone, Copy)]
-pub(super) enum Told {
+pub(super) enum Retold {
     /// All, since all ends are times of the clock.
     All,
     /// What stands in values. Keys themselves were passed on with the time that they had left.
     Values,
-}
-
-/// The true time at which a clock shows this that is so far ahead.
-pub(super) fn true_time(shown: Moment, ahead: i64) -> u64 {
-    if shown == Moment::NEVER {
-        return u64::MAX;
-    }
-    shown.as_nanos().saturating_add_signed(-ahead).saturating_sub(START)
 }
 
 fn later(end: Moment, by: i64) -> Moment {
@@ -51,28 +40,28 @@ fn later(end: Moment, by: i64) -> Moment {
 }
 
 /// Sets the ends of some of what stands at a key to later, or sooner.
-fn put_off(entry: &mut Entry, by: i64, is_meant: &dyn Fn(&Ending<'_>) -> bool) {
+fn put_off(entry: &mut Entry, by: i64, is_meant: &dyn Fn(&TimedPart<'_>) -> bool) {
     let leases: Vec<_> = entry.holders.iter().map(|it| (Arc::clone(&it.token), it.end)).collect();
     for (token, end) in leases {
         let in_value = entry.holders.get(&token).is_some_and(|it| !it.kind.is_value());
-        if is_meant(&Ending::Lease(in_value)) {
+        if is_meant(&TimedPart::Lease(in_value)) {
             entry.holders.set_end(&token, later(end, by));
         }
     }
     for waiter in &mut entry.queue {
-        if is_meant(&Ending::Place) {
+        if is_meant(&TimedPart::Place) {
             waiter.until = later(waiter.until, by);
         }
     }
-    if is_meant(&Ending::Queue) {
+    if is_meant(&TimedPart::Queue) {
         entry.queue_end = entry.queue_end.map(|end| later(end, by));
     }
-    if let Some(last) = entry.fence.as_mut().filter(|_| is_meant(&Ending::Fence)) {
+    if let Some(last) = entry.fence.as_mut().filter(|_| is_meant(&TimedPart::Fence)) {
         let (.., until) = last.parts();
         *until = later(*until, by);
     }
     for (token, tombstone) in &mut entry.tombstones {
-        if is_meant(&Ending::Tombstone(token)) {
+        if is_meant(&TimedPart::Tombstone(token)) {
             tombstone.until = later(tombstone.until, by);
         }
     }
@@ -125,35 +114,35 @@ impl SimulatedServer {
         &mut self,
         key: &str,
         is_part: &dyn Fn(&str) -> bool,
-        (ahead, told): (i64, Told),
+        (ahead, told): (i64, Retold),
         now: u64,
     ) {
         let (names, clock) = (Names::new("lock", key), self.clock_at(key, now));
         let ends = self.meant_ends(now);
         let Some(entry) = self.state.entries.get_mut(key).filter(|_| ahead != 0) else { return };
-        let is_meant = |ending: &Ending<'_>| {
-            let is_told = |in_value: bool| in_value || matches!(told, Told::All);
+        let is_meant = |ending: &TimedPart<'_>| {
+            let is_told = |in_value: bool| in_value || matches!(told, Retold::All);
             match ending {
-                Ending::Lease(in_value) => is_told(*in_value) && is_part(names.main()),
-                Ending::Place => is_part(&names.waiters()),
-                Ending::Queue => is_told(false) && is_part(&names.queue()),
-                Ending::Fence => is_told(false) && is_part(&names.fence()),
-                Ending::Tombstone(token) => is_told(false) && is_part(&names.tombstone(token)),
+                TimedPart::Lease(in_value) => is_told(*in_value) && is_part(names.main()),
+                TimedPart::Place => is_part(&names.waiters()),
+                TimedPart::Queue => is_told(false) && is_part(&names.queue()),
+                TimedPart::Fence => is_told(false) && is_part(&names.fence()),
+                TimedPart::Tombstone(token) => is_told(false) && is_part(&names.tombstone(token)),
             }
         };
         let is_touched = |it: &&StoredHolder| {
-            (it.end > clock || ahead < 0) && is_meant(&Ending::Lease(!it.kind.is_value()))
+            (it.end > clock || ahead < 0) && is_meant(&TimedPart::Lease(!it.kind.is_value()))
         };
         let touched: BTreeSet<_> =
             entry.holders.iter().filter(is_touched).map(|it| Arc::clone(&it.token)).collect();
-        let has_places = is_meant(&Ending::Place);
+        let has_places = is_meant(&TimedPart::Place);
         let places = entry.queue.iter().filter(|_| has_places).map(|it| Arc::clone(&it.token));
         let places: BTreeSet<_> = places.collect();
-        let refused = entry.tombstones.keys().filter(|it| is_meant(&Ending::Tombstone(it)));
+        let refused = entry.tombstones.keys().filter(|it| is_meant(&TimedPart::Tombstone(it)));
         let refused: Vec<_> = refused.cloned().collect();
         let last = entry.holders.iter().map(|it| it.end).max();
         put_off(entry, -ahead, &is_meant);
-        if let (Told::Values, Some(last)) = (told, last) {
+        if let (Retold::Values, Some(last)) = (told, last) {
             // A key that was passed on goes when it would have gone.
             for token in &touched {
                 let end = entry.holders.get(token).map_or(last, |it| it.end.min(last));

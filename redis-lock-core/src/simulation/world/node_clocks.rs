@@ -10,7 +10,7 @@ use crate::simulation::full_key;
 use crate::simulation::plan::HistoryPlan;
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::random::{self, Random};
-use crate::simulation::server_clock::Told;
+use crate::simulation::server_clock::Retold;
 
 /// Makes these random numbers differ from others of the same seed.
 const OF_CLOCKS: u64 = 132;
@@ -53,7 +53,7 @@ impl World {
         for key in self.full_keys() {
             let (slot, nodes) = (slot(&key), &self.nodes);
             let is_here = |part: &str| nodes.home(slot, part) == node;
-            self.server.tell_by(&key, &is_here, (by, Told::All), clock::now());
+            self.server.tell_by(&key, &is_here, (by, Retold::All), clock::now());
         }
         self.nodes.ahead[node] += by;
         self.full_keys().for_each(|key| self.note_clock(&key));
@@ -66,7 +66,7 @@ impl World {
         let is_of_it = |key: &String| self.nodes.shard(slot(key)) == shard;
         let keys: Vec<_> = self.full_keys().filter(is_of_it).collect();
         for key in keys {
-            self.server.tell_by(&key, &|_| true, (by, Told::All), clock::now());
+            self.server.tell_by(&key, &|_| true, (by, Retold::All), clock::now());
             self.note_clock(&key);
         }
         self.last_longer(by);
@@ -80,7 +80,7 @@ impl World {
         [from, to]: [usize; 2],
     ) {
         let by = self.nodes.ahead[to] - self.nodes.ahead[from];
-        self.server.tell_by(key, is_part, (by, Told::Values), clock::now());
+        self.server.tell_by(key, is_part, (by, Retold::Values), clock::now());
         self.last_longer(by);
     }
 
