@@ -238,10 +238,11 @@ impl Token {
         };
         let token =
             Self { turn: turn.parse().ok()?, ..Self::from_wire(wire).given_away(unsettled) };
-        // None of ours has a mark within.
-        let is_odd = |it: char| it.is_control() || [WAITERS_MARK, '#'].contains(&it);
-        let is_whole = token.fields().is_some() && !token.text.contains(is_odd);
-        is_whole.then_some(token)
+        // None of ours has a mark within, or a character that is not shown as it is.
+        let is_ours = token.fields().is_some()
+            && !token.text.contains([WAITERS_MARK, '#'])
+            && harmless(&token.text, MOST_TOKEN) == *token.text;
+        is_ours.then_some(token)
     }
 }
 
@@ -406,6 +407,7 @@ mod tests {
             "rl1.a.b",
             "rl1.a.b.c.d#x",
             "rl1.a.b.c.d\n",
+            "rl1.a.b.c.\u{202e}",
             "rl1.a.b.c.d++",
             "rl1.a.b.c.d#1#0",
             "rl1.a.b.c.d#0?",
