@@ -81,7 +81,7 @@ impl SimulatedNodes {
             half_moved: BTreeMap::new(),
             failing: BTreeSet::new(),
             frozen_until: vec![0; count],
-            ahead: plan.nodes.as_ref().map_or(vec![0], |nodes| nodes.ahead.clone()),
+            ahead: plan.nodes.as_ref().map_or_else(|| vec![0], |nodes| nodes.ahead.clone()),
             down_until: vec![0; count],
         }
     }
