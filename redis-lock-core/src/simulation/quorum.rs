@@ -21,6 +21,7 @@ use super::plan::{HistoryPlan, ProcessPlan};
 use super::process::SimulatedProcess;
 use super::random::{self, Random};
 use crate::domain::env::simulated;
+use crate::domain::lease::last_fence;
 use crate::engine::Arbiter;
 use crate::store::Event;
 use crate::store::quorum::tests::fake::{FakeLinks, FakeNode};
@@ -265,17 +266,21 @@ impl QuorumWorld {
     /// Where clocks have jumped, numbers may fall once too few nodes are left that know the last one: those that
     /// restart begin anew by their clocks.
     fn lose_fences(&mut self) {
-        let numbers: Vec<_> = (0..self.nodes.len()).map(|at| self.fence_at(at)).collect();
         let mut notes = self.notes.borrow_mut();
         let Some(last) = notes.fences.get_mut(FENCED).filter(|_| self.has_jumped) else { return };
-        if numbers.iter().filter(|number| **number >= *last).count() <= numbers.len() / 2 {
-            *last = 0;
+        let knowing = (0..self.nodes.len()).filter(|at| self.knows_fence(*at, last)).count();
+        if knowing <= self.nodes.len() / 2 {
+            last.0 = 0;
         }
     }
 
-    fn fence_at(&self, at: usize) -> u64 {
+    /// Whether a node gives the next token a larger number. One that has given the same numbers to another
+    /// token, which then was refused, may give them to that one again.
+    fn knows_fence(&self, at: usize, (last, token): &(u64, Arc<str>)) -> bool {
         let entry = self.nodes[at].state.entries.get(&format!("lock:{FENCED}"));
-        entry.and_then(|entry| entry.fence.as_ref()).map_or(0, |last| last.of().0)
+        let (number, owner) =
+            entry.and_then(|entry| entry.fence.as_ref()).map_or((0, ""), |last| last.of());
+        number > last_fence(*last) || number >= *last && *owner == **token
     }
 
     fn cut(&mut self, client: usize, node: usize, is_cut: bool) {

@@ -35,7 +35,7 @@ pub(super) struct QuorumHold {
 pub(super) struct QuorumNotes {
     holds: Vec<Rc<QuorumHold>>,
     /// The last fencing number of each key.
-    pub(super) fences: BTreeMap<&'static str, u64>,
+    pub(super) fences: BTreeMap<&'static str, (u64, Arc<str>)>,
     pub(super) grants: u32,
     pub(super) losses: u32,
     /// Tokens that were given away.
@@ -103,7 +103,8 @@ impl QuorumCaller {
         let mut notes = self.notes.borrow_mut();
         notes.grants += 1;
         if let Some(fence) = guard.fence().filter(|_| guard.hold().demand.adopts.is_none()) {
-            let last = notes.fences.insert(key, fence).unwrap_or(0);
+            let given = (fence, Arc::clone(guard.token().wire()));
+            let last = notes.fences.insert(key, given).map_or(0, |(last, _)| last);
             if fence <= last {
                 notes
                     .violation

@@ -294,7 +294,7 @@ impl World {
             let is_given_up = note.given_up.is_some_and(|at| at >= call.began);
             note.is_excused && (in_machines.contains(token) || is_given_up)
         });
-        if !anybody && !is_believed && !call.met_guard {
+        if !anybody && !is_believed && !call.met_guard && !self.is_believed_in_standstill(call) {
             self.violated(format!("call {} got `Busy`, and it was free", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {
             let what = "got `Busy` for a lock that its own process had released before";

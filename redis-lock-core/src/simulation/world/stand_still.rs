@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::World;
-use crate::simulation::books::HoldNote;
+use crate::simulation::books::{CallRecord, HoldNote};
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::full_key;
 use crate::simulation::plan::HistoryPlan;
@@ -57,5 +57,18 @@ impl World {
         asked_before
             && lasts > note.hold.demand.terms.margin
             && note.keys.iter().any(|key| end(key).is_none_or(|end| end < believed))
+    }
+
+    /// Whether the process of a call still believes in a hold of its keys that has ended since its clock
+    /// stood still.
+    pub(super) fn is_believed_in_standstill(&self, call: &CallRecord) -> bool {
+        let process = &self.processes[call.process];
+        let Some((shown, _)) = process.clock.stood_still(clock::now()) else { return false };
+        let (since, (in_machines, _)) = (process.clock.when(shown), process.core.tokens());
+        call.keys.iter().any(|key| {
+            let key = full_key(*key);
+            let mut stays = self.server.stays_since(&key, since);
+            stays.any(|stay| in_machines.contains(&stay.token))
+        })
     }
 }
