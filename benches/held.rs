@@ -4,7 +4,7 @@
 //! `cargo bench --bench held` starts a server of its own. Memory and processor time are those of
 //! this process, in which nothing else happens.
 
-mod scenery;
+mod support;
 
 use std::fs;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use redis_locks::Locks;
 use testbed::Server;
 use tokio::runtime::Builder;
 
-use scenery::figures::tell;
-use scenery::held::{AT_ONCE, keep, take};
+use support::figures::tell;
+use support::held::{AT_ONCE, keep, take};
 
 const LOCKS: usize = 10_000;
 

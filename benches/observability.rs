@@ -28,7 +28,7 @@ fn pair(criterion: &mut Criterion, listener: &str, name: &'static str) {
     criterion.bench_function(&format!("pair/{BUILT}, {listener}"), |bencher| {
         bencher.iter(|| {
             runtime.block_on(async {
-                let guard = locks.mutex("pair").named(name).acquire().await.unwrap();
+                let guard = locks.mutex("pair").metric_name(name).acquire().await.unwrap();
                 black_box(&guard);
                 guard.release().await.unwrap();
             });

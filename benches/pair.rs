@@ -5,7 +5,7 @@
 //! within each round, so that a busy machine slows both. `cargo xtask bench` compares with other
 //! libraries.
 
-mod scenery;
+mod support;
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use redis_locks::Locks;
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 
-use scenery::bare::Bare;
-use scenery::figures::median;
-use scenery::pairs::{Pair, ROUNDS, median_pair, warm_up};
+use support::bare::Bare;
+use support::figures::median;
+use support::pairs::{Pair, ROUNDS, median_pair, warm_up};
 
 const TTL: Duration = Duration::from_secs(30);
 

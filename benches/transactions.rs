@@ -5,7 +5,7 @@
 //! `contended`) it measures that part alone. Rounds alternate, and ratios are taken within each round,
 //! so that a busy machine slows both.
 
-mod scenery;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use testbed::{Server, ServerBinary};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use scenery::bare::Bare;
-use scenery::figures::{median, tell};
-use scenery::held::{keep, take};
-use scenery::pairs::{Pair, ROUNDS, median_pair, warm_up};
+use support::bare::Bare;
+use support::figures::{median, tell};
+use support::held::{keep, take};
+use support::pairs::{Pair, ROUNDS, median_pair, warm_up};
 
 const TTL: Duration = Duration::from_secs(6);
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use redis_locks::{Builder, LockError, Locks, Scripting};
+use redis_locks::{LockError, Locks, LocksBuilder, Scripting};
 
 /// What stands before the caller's string in the label of a holder.
 const PREFIX: &str = "pair";
@@ -18,7 +18,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(builder: Builder) -> Result<Self, LockError> {
+    pub(crate) fn new(builder: LocksBuilder) -> Result<Self, LockError> {
         Ok(Self { locks: builder.label(PREFIX).open()? })
     }
 

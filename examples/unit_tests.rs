@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn the_report_is_written() {
-        assert_eq!(Locks::in_memory().scope_blocking(report), Ok("written"));
+        assert_eq!(Locks::in_memory().blocking_scope(report), Ok("written"));
     }
 
     #[test]
     fn the_report_is_being_written_elsewhere() {
         let locks = Locks::in_memory();
         let _held = locks.mutex("report").blocking_acquire().unwrap();
-        assert!(locks.scope_blocking(report).unwrap_err().is_busy());
+        assert!(locks.blocking_scope(report).unwrap_err().is_busy());
     }
 }

@@ -28,7 +28,7 @@
 //! | To | read |
 //! |---|---|
 //! | lock a function | [`redis_lock`]: the attribute, its options, what it expands to |
-//! | lock anything else | [`Locks`]: how to get one; [`Request`], [`Guard`] |
+//! | lock anything else | [`Locks`]: how to get one; [`LockRequest`], [`Guard`] |
 //! | react to a failure | [`LockError`]: one variant for each reaction: retry, give up, fix the configuration |
 //! | put a type of your own into a key | [`KeySegment`] |
 //! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |

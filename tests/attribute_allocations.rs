@@ -76,7 +76,7 @@ fn a_name_for_the_numbers_allocates_nothing() {
     };
     let named = || {
         let key = LockKey::from_static("constant");
-        locks.mutex(key).named("a name").blocking_run(|_| ()).unwrap();
+        locks.mutex(key).metric_name("a name").blocking_run(|_| ()).unwrap();
     };
     let (unnamed, named) = (usually(&unnamed), usually(&named));
     assert!(named <= unnamed, "{named} {unnamed}");

@@ -192,7 +192,7 @@ fn lose(guard: &Guard) {
 fn an_acquisition_and_its_hold_are_reported_from_beginning_to_end() {
     listen();
     let locks = Locks::in_memory();
-    let guard = locks.mutex("plain").named("a name").fenced().blocking_acquire().unwrap();
+    let guard = locks.mutex("plain").metric_name("a name").fenced().blocking_acquire().unwrap();
     let (token, fence) = (guard.token().to_string(), guard.fence().unwrap().to_string());
     guard.blocking_release().unwrap();
     let expected = ["+acquire", "acquired", "+hold", "-acquire", "released", "-hold"];

@@ -156,10 +156,10 @@ async fn a_lock_is_called_by_its_template_and_a_function_by_its_path() -> R {
         assert_eq!(acquired(lock, &format!("observe_functions::{function}")), [1.0], "{lock}");
     }
 
-    let named = locks.mutex("order:7").named("an order").acquire().await?;
+    let named = locks.mutex("order:7").metric_name("an order").acquire().await?;
     assert_eq!(acquired("an order", ""), [1.0]);
     named.release().await?;
-    orders.charge_lock(3)?.named("from outside").acquire().await?.release().await?;
+    orders.charge_lock(3)?.metric_name("from outside").acquire().await?.release().await?;
     assert_eq!(acquired("from outside", ""), [1.0]);
     locks.mutex("never a label").acquire().await?.release().await?;
     assert!(!prometheus().render().contains("never a label"));
@@ -178,7 +178,7 @@ async fn every_end_of_an_acquisition_counts_with_its_wait() -> R {
         waits.into_iter().sum::<f64>()
     };
     let locks = Locks::in_memory();
-    let request = |key: &'static str| locks.mutex(key).named("ends").max_waiters(1);
+    let request = |key: &'static str| locks.mutex(key).metric_name("ends").max_waiters(1);
     let guard = request("k").acquire().await?;
     assert!(request("k").try_acquire().await?.is_none());
     let waiting = request("k").acquire();
@@ -200,7 +200,7 @@ async fn a_failed_server_is_counted_with_the_kind_of_its_error() -> R {
     prometheus();
     let url = format!("redis://127.0.0.1:{}", testbed::free_port());
     let locks = Locks::builder().url(url).outage(Duration::from_millis(100)).open()?;
-    assert!(locks.mutex("k").named("down").acquire().await.is_err());
+    assert!(locks.mutex("k").metric_name("down").acquire().await.is_err());
     let labels = [("lock", "down"), ("outcome", "backend"), ("reason", "unreachable")];
     assert_eq!(values("redis_locks_failed_total", &labels), [1.0]);
     Ok(())

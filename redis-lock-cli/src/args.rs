@@ -92,9 +92,9 @@ pub(crate) struct Common {
     pub(crate) cacert: Option<PathBuf>,
     /// The certificate to show to the servers, as PEM
     #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
-    pub(crate) cert: Option<PathBuf>,
+    pub(crate) tls_cert: Option<PathBuf>,
     /// The key to the certificate, as PEM
-    #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
+    #[arg(long = "tls-key", global = true, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// The user of the sentinels, if they ask for one
     #[arg(long, global = true, value_name = "NAME", requires = "sentinel_password_file")]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 
-use redis_lock_core::{LockKind, Locks, ServerInfo, Status, Topology, Wait};
+use redis_lock_core::{LockKind, LockStatus, Locks, ServerInfo, Topology, Wait};
 use serde_json::json;
 
 use crate::args::{Check, Common};
@@ -62,7 +62,7 @@ async fn look(locks: &Locks) -> Result<(ServerInfo, BTreeSet<String>), Failure> 
     let mut warnings = BTreeSet::new();
     let mut number = 0;
     loop {
-        let Status { server, .. } = locks.status(format!("redis-lock-check:{number}")).await?;
+        let LockStatus { server, .. } = locks.status(format!("redis-lock-check:{number}")).await?;
         warnings.extend(server.warnings.iter().cloned());
         number += 1;
         if server.topology != Topology::Cluster || number == LOOKS {

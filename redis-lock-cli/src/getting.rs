@@ -1,12 +1,12 @@
 //! Requests for locks, as `run`, `acquire` and `release` make them.
 
-use redis_lock_core::{Guard, Locks, Request, Wait};
+use redis_lock_core::{Guard, LockRequest, Locks, Wait};
 
 use crate::args::{Getting, Kind};
 use crate::exit::Failure;
 
 /// A request for a lock of this kind.
-pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> Request {
+pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> LockRequest {
     match kind {
         Kind { permits: Some(limit), .. } => locks.permit(key, *limit),
         Kind { read: true, .. } => locks.read(key),
@@ -15,7 +15,7 @@ pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> Request {
 }
 
 /// Acquires it.
-pub(crate) async fn get(request: Request, getting: &Getting) -> Result<Guard, Failure> {
+pub(crate) async fn get(request: LockRequest, getting: &Getting) -> Result<Guard, Failure> {
     let wait = if getting.no_wait { Wait::None } else { getting.wait };
     request.wait(wait).acquire().await.map_err(|error| match error.is_busy() {
         true => {

@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use redis_lock_core::{Done, Guard, Idle, LockKind, Status};
+use redis_lock_core::{Done, Guard, Idle, LockKind, LockStatus};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::timestamp::rfc3339;
 
-pub(crate) fn status(status: &Status) -> Value {
+pub(crate) fn status(status: &LockStatus) -> Value {
     let limit = match status.kind {
         LockKind::Permit { limit, .. } => Some(limit),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::io::{Write, stderr, stdin, stdout};
 
-use redis_lock_core::{Done, Holder, LockKind, Locks, Request, Status, Token};
+use redis_lock_core::{Done, Holder, LockKind, LockRequest, LockStatus, Locks, Token};
 use serde_json::json;
 
 use crate::args::{Common, Release};
@@ -36,7 +36,7 @@ pub(crate) async fn release(
 }
 
 /// Ends the hold of a token; `false` when the token does not have the lock.
-async fn given_back(request: Request, token: &Token) -> Result<bool, Failure> {
+async fn given_back(request: LockRequest, token: &Token) -> Result<bool, Failure> {
     let ended = match request.adopt(token.clone()).await {
         Ok(guard) => guard.release().await,
         Err(error) => Err(error),
@@ -69,7 +69,7 @@ async fn agreed(locks: &Locks, key: &str) -> Result<bool, Failure> {
 }
 
 /// Shows who would lose it, and reads the answer.
-fn answered(status: &Status) -> Result<bool, Failure> {
+fn answered(status: &LockStatus) -> Result<bool, Failure> {
     let mut out = stderr().lock();
     if let Some(done) = &status.done {
         let by =

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use redis_lock_core::{Builder, LockError, Locks};
+use redis_lock_core::{LockError, Locks, LocksBuilder};
 
 use crate::args::{Common, Task};
 use crate::exit::Failure;
@@ -32,7 +32,7 @@ pub(crate) fn namespace(common: &Common) -> Option<String> {
     set(common.namespace.as_ref(), "REDIS_LOCKS_NAMESPACE")
 }
 
-fn builder(common: &Common) -> Result<Builder, Failure> {
+fn builder(common: &Common) -> Result<LocksBuilder, Failure> {
     let url = set(common.url.as_ref(), "REDIS_URL").filter(|url| !url.is_empty());
     let mut builder = Locks::builder().url(url.ok_or(LockError::NotConfigured)?);
     if let Some(namespace) = namespace(common) {
@@ -47,19 +47,19 @@ fn builder(common: &Common) -> Result<Builder, Failure> {
 }
 
 #[cfg(feature = "rustls")]
-fn with_certificates(mut builder: Builder, common: &Common) -> Result<Builder, Failure> {
+fn with_certificates(mut builder: LocksBuilder, common: &Common) -> Result<LocksBuilder, Failure> {
     if let Some(file) = &common.cacert {
         builder = builder.tls_authority(read(file)?);
     }
-    if let (Some(certificate), Some(key)) = (&common.cert, &common.tls_key) {
+    if let (Some(certificate), Some(key)) = (&common.tls_cert, &common.tls_key) {
         builder = builder.tls_identity(read(certificate)?, read(key)?);
     }
     Ok(builder)
 }
 
 #[cfg(not(feature = "rustls"))]
-fn with_certificates(builder: Builder, common: &Common) -> Result<Builder, Failure> {
-    let files = [&common.cacert, &common.cert, &common.tls_key];
+fn with_certificates(builder: LocksBuilder, common: &Common) -> Result<LocksBuilder, Failure> {
+    let files = [&common.cacert, &common.tls_cert, &common.tls_key];
     match files.iter().any(|file| file.is_some()) {
         true => Err(Failure::Usage("this redis-lock was built without TLS".into())),
         false => Ok(builder),

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{IsTerminal, stdout};
 use std::time::SystemTime;
 
-use redis_lock_core::{Holder, Idle, LockKind, Status};
+use redis_lock_core::{Holder, Idle, LockKind, LockStatus};
 
 use crate::duration;
 use crate::timestamp::age;
@@ -35,7 +35,7 @@ fn row([key, kind, held, ttl, waiters, holder]: [String; 6]) -> String {
 }
 
 /// One line for each holder; the first one names the key.
-pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
+pub(crate) fn lines(status: &LockStatus, coloured: bool) -> Vec<String> {
     let waiters = match status.waiters.len() {
         0 => String::new(),
         count => count.to_string(),
@@ -68,7 +68,7 @@ pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
 }
 
 /// All that is known, one thing a line.
-pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
+pub(crate) fn details(status: &LockStatus, coloured: bool) -> Vec<String> {
     let mut lines =
         vec![format!("{}  {}", paint(&plain(&status.key), BOLD, coloured), status.kind)];
     if let Some(done) = &status.done {

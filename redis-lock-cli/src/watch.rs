@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stdout};
 use std::time::SystemTime;
 
-use redis_lock_core::{LockError, Locks, Status};
+use redis_lock_core::{LockError, LockStatus, Locks};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,7 +45,7 @@ pub(crate) async fn watch(locks: &Locks, common: &Common, task: &Watch) -> Resul
     }
 }
 
-async fn look(locks: &Locks, pattern: &str) -> Result<Vec<Status>, LockError> {
+async fn look(locks: &Locks, pattern: &str) -> Result<Vec<LockStatus>, LockError> {
     let mut listing = locks.list(pattern);
     let mut seen = Vec::new();
     while let Some(status) = listing.next().await {
@@ -58,15 +58,15 @@ async fn look(locks: &Locks, pattern: &str) -> Result<Vec<Status>, LockError> {
 }
 
 /// The fields whose change is shown; a ttl that runs down is no change.
-fn gist(seen: &[Status]) -> Vec<(String, String, Vec<String>, usize)> {
-    let gist = |status: &Status| {
+fn gist(seen: &[LockStatus]) -> Vec<(String, String, Vec<String>, usize)> {
+    let gist = |status: &LockStatus| {
         let holders = status.holders.iter().map(|holder| holder.token.to_string()).collect();
         (status.key.clone(), status.kind.to_string(), holders, status.waiters.len())
     };
     seen.iter().map(gist).collect()
 }
 
-fn picture(seen: &[Status], as_json: bool) -> String {
+fn picture(seen: &[LockStatus], as_json: bool) -> String {
     let at = rfc3339(SystemTime::now());
     if as_json {
         let locks: Vec<_> = seen.iter().map(json::status).collect();

@@ -1,6 +1,6 @@
 //! The program on a cluster of several nodes.
 
-mod scenery;
+mod support;
 
 use std::process::Output;
 
@@ -8,10 +8,10 @@ use redis_lock_core::{LockState, Locks};
 use serde_json::json;
 use testbed::{Cluster, PATIENCE, Program, eventually};
 
-use scenery::{code, objects, text};
+use support::{code, objects, text};
 
 fn run(url: &str, arguments: &[&str]) -> Output {
-    let mut command = scenery::bare_command();
+    let mut command = support::bare_command();
     command.args(arguments).args(["--url", url]);
     Program::spawn(command).output("")
 }
@@ -61,7 +61,7 @@ fn every_command_reaches_the_node_that_has_the_key() {
 
 /// Runs a program under the lock, if that is free.
 fn run_script(url: &str, key: &str) -> Output {
-    let mut command = scenery::bare_command();
+    let mut command = support::bare_command();
     command.args(["run", "--url", url, "--wait", "none", key, "--", "echo", "inside"]);
     Program::spawn(command).output("")
 }

@@ -1,14 +1,14 @@
 //! What `run`, `acquire` and `release` have in common: how long to wait, as what to lock, and what to
 //! say when another holder has the lock.
 
-mod scenery;
+mod support;
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testbed::{Program, Proxy, Server, eventually};
 
-use scenery::{SECOND, code, locks, objects, run, text};
+use support::{SECOND, code, locks, objects, run, text};
 
 #[test]
 fn flocks_options_mean_what_they_mean_there() {
@@ -100,7 +100,7 @@ fn a_label_stands_alone() {
     assert_eq!(server.get("lock:job").as_deref(), Some(token.as_str()));
     run(&server, &["release", "job", "--token", &token]);
     let line = ["run", "job", "--label", "cron", "--", "sh", "-c", "echo up; exec sleep 60"];
-    let mut running = scenery::Running::start(&server, &line);
+    let mut running = support::Running::start(&server, &line);
     assert_eq!(running.line(), "up");
     assert_eq!(label().as_deref(), Some("cron"));
     running.signal(Signal::TERM);
@@ -150,7 +150,7 @@ fn segments_make_the_key_that_the_attribute_makes() {
 fn a_signal_ends_acquire_and_leaves_no_lock() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let mut command = scenery::command(&server);
+    let mut command = support::command(&server);
     command.env("REDIS_URL", proxy.url()).args(["acquire", "job", "--ttl", "1m"]);
     proxy.delay_down(Duration::from_millis(300));
     let mut program = Program::spawn(command);

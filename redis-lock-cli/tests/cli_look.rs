@@ -1,6 +1,6 @@
 //! `ls`, `show`, `watch` and `release`.
 
-mod scenery;
+mod support;
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testbed::{Program, Server, eventually};
 
-use scenery::{Running, SECOND, answering, code, locks, objects, run, text};
+use support::{Running, SECOND, answering, code, locks, objects, run, text};
 
 /// Fields whose values are not known beforehand, checked by their sort and put aside.
 fn settled(mut status: Value) -> Value {
@@ -144,7 +144,7 @@ fn who_has_got_the_lock_since_it_was_shown_keeps_it() {
     let server = Server::start();
     let locks = locks(&server);
     let guard = locks.mutex("job").blocking_acquire().unwrap();
-    let mut command = scenery::command(&server);
+    let mut command = support::command(&server);
     command.args(["release", "job", "--reason", "x"]).stdin(Stdio::piped());
     let mut program = Program::spawn(command);
     let (mut errors, mut said) = (program.stderr().unwrap(), vec![0; 8]);
@@ -166,7 +166,7 @@ fn the_exit_code_is_right_although_nobody_reads_what_is_written() {
     let unread = |arguments: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let mut command = scenery::command(&server);
+        let mut command = support::command(&server);
         command.args(arguments).stdout(writer);
         code(&Program::spawn(command).output(""))
     };
@@ -198,14 +198,14 @@ fn mistakes_and_missing_servers_have_exit_codes_of_their_own() {
     assert_eq!(code(&run(&server, &["run", "x", "--ttl", "5", "--", "true"])), 64);
     assert_eq!(code(&run(&server, &["show", ""])), 78);
     assert_eq!(code(&run(&server, &["ls", "--url", "http://x"])), 78);
-    let mut unnamed = scenery::command(&server);
+    let mut unnamed = support::command(&server);
     let unnamed = unnamed.env_remove("REDIS_URL").arg("ls").output().unwrap();
     assert_eq!(code(&unnamed), 78);
     assert!(text(&unnamed.stderr).contains("REDIS_URL"));
     server.kill9();
     for task in [["ls"].as_slice(), &["show", "x"], &["run", "x", "--", "true"]] {
         let asked = std::time::Instant::now();
-        let ended = scenery::command(&server).arg("--json").args(task).output().unwrap();
+        let ended = support::command(&server).arg("--json").args(task).output().unwrap();
         let error = objects(&ended.stderr).pop().unwrap();
         assert_eq!((code(&ended), error["code"].as_i64()), (69, Some(69)), "{task:?}");
         assert_eq!(error["error"], "unavailable");

@@ -1,6 +1,6 @@
 //! `redis-lock run`.
 
-mod scenery;
+mod support;
 
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testbed::{Program, Server, eventually};
 
-use scenery::{Running, SECOND, code, locks, objects, run, text};
+use support::{Running, SECOND, code, locks, objects, run, text};
 
 #[test]
 fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {
@@ -27,7 +27,7 @@ fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {
 fn the_lock_is_held_and_renewed_while_the_command_runs() {
     let server = Server::start();
     let script = "echo up; read _";
-    let mut command = scenery::command(&server);
+    let mut command = support::command(&server);
     command.args(["run", "job", "--ttl", "1s", "--", "sh", "-c", script]);
     command.stdin(std::process::Stdio::piped());
     let mut program = Program::spawn(command);
@@ -156,7 +156,7 @@ fn a_signal_that_is_ignored_as_under_nohup_does_not_reach_the_command() {
     let program = env!("CARGO_BIN_EXE_redis-lock");
     let inner = "trap \"exit 5\" TERM; echo up; while :; do sleep 0.05; done";
     let script = format!("trap '' HUP; exec {program} run job -- sh -c '{inner}'");
-    let mut command = scenery::command_of("sh", &server);
+    let mut command = support::command_of("sh", &server);
     command.args(["-c", &script]);
     let mut running = Running::spawn(command);
     assert_eq!(running.line(), "up");
@@ -240,7 +240,7 @@ fn commands_that_are_not_there_give_the_lock_back() {
 fn unheard(server: &Server, arguments: &[&str]) -> Program {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = scenery::command(server);
+    let mut command = support::command(server);
     command.args(arguments).stderr(writer);
     Program::spawn(command)
 }
@@ -298,7 +298,7 @@ fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
     while std::io::Write::write(&mut full, b"x").is_ok() {}
     rustix::io::ioctl_fionbio(&full, false).unwrap();
     drop(full);
-    let mut command = scenery::command(&server);
+    let mut command = support::command(&server);
     // It would be found to be missing.
     let job = ["run", "job", "--json", "--max-hold", "2s", "--", "/nonexistent/program"];
     command.args(job).stderr(writer);
@@ -312,7 +312,7 @@ fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
 #[test]
 fn the_words_of_the_command_may_be_any_bytes() {
     let server = Server::start();
-    let mut command = scenery::command(&server);
+    let mut command = support::command(&server);
     let word = std::ffi::OsString::from_vec(b"\xff\xfe".to_vec());
     command.args(["run", "job", "--", "printf", "%s"]).arg(&word);
     let output = Program::spawn(command).output("");

@@ -1,12 +1,12 @@
 //! How the program reaches servers, and what it says of them.
 
-mod scenery;
+mod support;
 
 use std::fs;
 
 use testbed::{Certificates, Sentinel, Server, ServerBinary};
 
-use scenery::{bare_command, code, command, locks, objects, run, text};
+use support::{bare_command, code, command, locks, objects, run, text};
 
 #[test]
 fn check_says_what_an_operator_should_know() {
@@ -89,10 +89,10 @@ fn certificates_are_taken_from_files() {
         (made.authority_file(), made.client_file(), made.client_key_file());
     let trusting = show(&[&authority], &["--cacert"]);
     assert_eq!(code(&trusting), 1, "it is free: {}", text(&trusting.stderr));
-    let shown = show(&[&authority, &certificate, &key], &["--cacert", "--cert", "--key"]);
+    let shown = show(&[&authority, &certificate, &key], &["--cacert", "--tls-cert", "--tls-key"]);
     assert_eq!(code(&shown), 1, "{}", text(&shown.stderr));
     assert_eq!(code(&show(&[], &[])), 69, "no authority has signed for it");
-    assert_eq!(code(&show(&[&certificate], &["--cert"])), 64, "its key is missing");
+    assert_eq!(code(&show(&[&certificate], &["--tls-cert"])), 64, "its key is missing");
     let nowhere = show(&["/nowhere/ca.pem".as_ref()], &["--cacert"]);
     assert_eq!(code(&nowhere), 74);
     assert!(text(&nowhere.stderr).contains("/nowhere/ca.pem"));

@@ -17,11 +17,11 @@ macro_rules! planted {
 
 mod api;
 pub use api::attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};
-pub use api::builder::Builder;
+pub use api::builder::LocksBuilder;
 pub use api::guard::Guard;
 pub use api::list::{BlockingListing, Listing};
 pub use api::locks::Locks;
-pub use api::request::Request;
+pub use api::request::LockRequest;
 
 mod domain;
 pub use domain::config_error::ConfigError;
@@ -29,14 +29,14 @@ pub use domain::demand::Wait;
 pub use domain::error::{BackendError, BackendErrorKind, LockError};
 pub use domain::key::LockKey;
 pub use domain::status::{
-    Done, Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status,
-    Topology, Waiting,
+    Done, Holder, Idle, LockKind, LockStatus, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo,
+    Topology, Waiter,
 };
 pub use domain::status::{Drained, LockState, LossReason};
 pub use domain::token::Token;
 pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
 
-/// The driver, in the version that [`Builder::client`] takes. A new major version of it is a new major
+/// The driver, in the version that [`LocksBuilder::client`] takes. A new major version of it is a new major
 /// version of this crate.
 pub use redis;
 

@@ -33,7 +33,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
 ///
 /// Output:
 /// ```text
-/// fn charge_lock(order_id: u64) -> Result<Request, LockError> {
+/// fn charge_lock(order_id: u64) -> Result<LockRequest, LockError> {
 ///     match &Scope::new(LABEL, "order:{order_id}", &[Fixed::ttl(..)]) {
 ///         scope => { let request = scope.request(None, render(..)); request }
 ///     }
@@ -51,7 +51,8 @@ pub(crate) fn companion(
     let mut signature = function.signature.clone();
     signature.ident = name.clone();
     (signature.asyncness, signature.abi, signature.safety) = (None, None, Safety::Default);
-    signature.output = parse_quote!(-> ::core::result::Result<#krate::Request, #krate::LockError>);
+    signature.output =
+        parse_quote!(-> ::core::result::Result<#krate::LockRequest, #krate::LockError>);
     signature.inputs = signature.inputs.into_iter().filter_map(|it| kept(it, &named)).collect();
     drop_unused_generics(&mut signature, &named);
     if function.has_receiver() && signature.receiver().is_none() {

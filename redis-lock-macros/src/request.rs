@@ -53,7 +53,7 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path, is_async: bool) -
     }
     let awaits = is_async && has(Way::Await);
     let (ok, err) = (quote!(::core::result::Result::Ok), quote!(::core::result::Result::Err));
-    let plain = quote!(::core::result::Result<#krate::Request, #krate::LockError>);
+    let plain = quote!(::core::result::Result<#krate::LockRequest, #krate::LockError>);
     let passes_on = has(Way::Try) || has(Way::Return) && !has_handler;
     if !passes_on {
         let apart = apart(&quote!(#made #request), &plain, awaits, krate);

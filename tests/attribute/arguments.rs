@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use redis_locks::redis_lock;
 
-use crate::scenery::{Log, R, Watch, is_locked, locks, tick};
+use crate::support::{Log, R, Watch, is_locked, locks, tick};
 
 #[redis_lock(key = "k:{n}")]
 async fn e01(mut n: u64) -> R<u64> {
@@ -409,7 +409,7 @@ mod only_the_attribute {
 
     use redis_locks::{Locks, redis_lock};
 
-    use crate::scenery::R;
+    use crate::support::R;
 
     #[redis_lock(key = "k:{id}", via = locks, ttl = ttl, on_error = |_| 0)]
     pub(crate) fn m14(id: u32, locks: &Locks, ttl: Duration) -> u32 {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use proptest::prelude::*;
 use redis_locks::{KeySegment, LockError, Locks, redis_lock};
 
-use crate::scenery::{R, locks};
+use crate::support::{R, locks};
 
 #[redis_lock(key = "order:{order_id}:{region}", ttl = "7s", guard = lock, request = charge_lock)]
 pub(crate) async fn charge(order_id: u64, mut amount: u32, region: &str) -> R<String> {
@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn it_locks_what_the_function_locks(id: u64, amount in 0..9_u32, region in "\\PC{1,12}", list: Vec<u8>) {
         locks();
-        let of = |request: redis_locks::Request| request.blocking_acquire().unwrap().key().to_owned();
+        let of = |request: redis_locks::LockRequest| request.blocking_acquire().unwrap().key().to_owned();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let charged = runtime.block_on(charge(id, amount, &region)).unwrap();
         prop_assert_eq!(format!("{} {}", of(charge_lock(id, &region).unwrap()), amount + 1), charged);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use redis_locks::{LockError, redis_lock};
 
-use crate::scenery::{R, is_locked, is_send, locks, tick};
+use crate::support::{R, is_locked, is_send, locks, tick};
 
 struct S {
     v: Vec<u32>,
@@ -383,7 +383,7 @@ mod r#async {
         pub(crate) mod and_this_one_as_well_though_it_stands_in_another_module {
             use redis_locks::{Token, redis_lock};
 
-            use crate::scenery::R;
+            use crate::support::R;
 
             #[redis_lock(key = "long", ttl = "never", wait = "none", guard = lock)]
             pub(crate) fn and_so_has_this_function_that_says_what_is_done() -> R<Token> {

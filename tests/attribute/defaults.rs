@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis_locks::{Locks, redis_lock, redis_lock_defaults};
 
-use crate::scenery::{R, locks};
+use crate::support::{R, locks};
 
 struct Orders {
     locks: Locks,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redis_locks::redis_lock;
 
-use crate::scenery::{R, is_locked, is_send, locks, tick, until_free};
+use crate::support::{R, is_locked, is_send, locks, tick, until_free};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
-use crate::scenery::{R, locks, until_free};
+use crate::support::{R, locks, until_free};
 
 struct Path<T>(T);
 

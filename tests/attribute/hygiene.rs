@@ -1,6 +1,6 @@
 //! E98-E105: the expansion collides with no names of the user, and adds none.
 
-use crate::scenery::{R as Outcome, locks};
+use crate::support::{R as Outcome, locks};
 
 mod e98 {
     use super::Outcome;

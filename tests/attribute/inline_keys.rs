@@ -2,7 +2,7 @@
 
 use redis_locks::{KeySegment, LockError, LockKey, Locks, key, redis_lock};
 
-use crate::scenery::{R, locks};
+use crate::support::{R, locks};
 
 const TENANT: &str = "acme:eu";
 

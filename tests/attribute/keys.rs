@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redis_locks::{KeySegment, LockError, SegmentWriter, redis_lock};
 
-use crate::scenery::{R, is_locked, locks, tick};
+use crate::support::{R, is_locked, locks, tick};
 
 #[redis_lock(key = "k:{id:>08}:{id:width$}:{id:<5}:{name:>5}:{name:^5}|", guard = lock)]
 async fn e80(id: i32, width: usize, name: &str) -> R<String> {

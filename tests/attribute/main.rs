@@ -23,6 +23,6 @@ mod once;
 mod options;
 mod qualifiers;
 mod returns;
-mod scenery;
 mod segments;
 mod sending;
+mod support;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
-use crate::scenery::{R, locks};
+use crate::support::{R, locks};
 
 thread_local!(static RUNS: Cell<u32> = const { Cell::new(0) });
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis_locks::{LockError, LockState, Locks, redis_lock};
 
-use crate::scenery::{R, is_locked, locks, until_free};
+use crate::support::{R, is_locked, locks, until_free};
 
 const LEASE: Duration = Duration::from_secs(20);
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use redis_locks::redis_lock;
 
-use crate::scenery::{R, is_locked, locks, tick};
+use crate::support::{R, is_locked, locks, tick};
 
 #[redis_lock(key = "k")]
 #[expect(improper_ctypes_definitions)]
@@ -24,7 +24,7 @@ fn e41_extern_c() -> R<()> {
 mod m {
     use redis_locks::redis_lock;
 
-    use crate::scenery::R;
+    use crate::support::R;
 
     #[redis_lock(key = "k")]
     pub(in crate::qualifiers) async fn e43() -> R<()> {

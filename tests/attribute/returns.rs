@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use redis_locks::{LockError, redis_lock};
 
-use crate::scenery::{R, is_locked, locks, tick};
+use crate::support::{R, is_locked, locks, tick};
 
 #[redis_lock(key = "e53:{n}")]
 async fn e53(n: u32) -> Result<u32, Box<dyn Error + Send + Sync>> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use redis_locks::__private_0_1::{render, segment};
 use redis_locks::{KeySegment, redis_lock};
 
-use crate::scenery::{R, locks};
+use crate::support::{R, locks};
 
 #[derive(KeySegment)]
 struct OrderId(u64);

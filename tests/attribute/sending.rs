@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use redis_locks::{LockError, redis_lock};
 
-use crate::scenery::{Log, R, Watch, is_locked, is_send, locks, tick, until_free};
+use crate::support::{Log, R, Watch, is_locked, is_send, locks, tick, until_free};
 
 #[redis_lock(key = "e69:{n}")]
 async fn e69(n: u32) -> R<u32> {

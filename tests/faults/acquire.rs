@@ -9,7 +9,7 @@ use redis_locks::{LockError, Locks};
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
 
-use crate::scenery::*;
+use crate::support::*;
 
 async fn a1_dropped_before_send_leaves_nothing() {
     let server = Server::start();

@@ -5,7 +5,7 @@ use redis_locks::Guard;
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
 
-use crate::scenery::*;
+use crate::support::*;
 
 const DELAYS: [u64; 3] = [0, 5, 50];
 

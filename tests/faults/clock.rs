@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_locks::{LockState, LossReason};
 use testbed::{Child, ChildIo, ClockShim, Server, eventually, holds_for};
 
-use crate::scenery::*;
+use crate::support::*;
 
 macro_rules! clock {
     () => {{

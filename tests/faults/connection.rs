@@ -13,7 +13,7 @@ use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 
 use crate::refusing::{endless_script, kill_script};
-use crate::scenery::*;
+use crate::support::*;
 
 async fn d1_a_half_open_connection_is_replaced() {
     let server = Server::start();

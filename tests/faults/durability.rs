@@ -5,7 +5,7 @@ use std::time::Instant;
 use redis_locks::{LockState, Locks, LossReason};
 use testbed::{Server, holds_for};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// A crash that loses the lock: the first holder is notified, and the next one's fence is larger.
 async fn lost_at_a_crash(server: &Server, crash: impl FnOnce()) {

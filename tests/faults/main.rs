@@ -1,8 +1,8 @@
 //! What must hold when servers, networks, processes and callers fail. `CASES.md` lists the cases.
 
 #[macro_use]
-#[path = "../scenery/mod.rs"]
-mod scenery;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod acquire;
 mod bad_input;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Monitor, Server, holds_for};
 
-use crate::scenery::*;
+use crate::support::*;
 
 fn says_nothing(monitor: &Monitor) {
     holds_for(ms(100), "nothing is sent", || monitor.count(KEY) == 0 && monitor.count("EVAL") == 0);

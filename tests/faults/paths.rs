@@ -3,7 +3,7 @@
 
 use testbed::{Server, eventually};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// How many connections the manager has, those of the scenery not counted.
 fn connections(server: &Server) -> usize {

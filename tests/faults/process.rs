@@ -9,7 +9,7 @@ use testbed::{Child, ChildIo, Server, eventually, holds_for};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// Holds ten locks until it is killed or asked to end; then it shuts down in good order.
 pub(crate) fn hold(io: &mut ChildIo) {

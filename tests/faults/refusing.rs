@@ -4,7 +4,7 @@ use std::thread;
 
 use testbed::{Server, eventually, free_port};
 
-use crate::scenery::{PATIENCE, is_before, is_without_scripts};
+use crate::support::{PATIENCE, is_before, is_without_scripts};
 
 /// Makes it a replica of a server that does not exist.
 pub(crate) fn demote(server: &Server) {

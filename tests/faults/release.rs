@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::refusing::{
     demand_a_replica, demand_no_replica, demote, is_refused_for_want_of_replicas, promote,
 };
-use crate::scenery::*;
+use crate::support::*;
 
 async fn b1_anothers_lock_is_left_alone() {
     let server = Server::start();

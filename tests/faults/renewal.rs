@@ -10,7 +10,7 @@ use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// How late after the end of the lease a loss is reported: a tenth of a second is promised, the rest is
 /// for a busy machine.

@@ -10,7 +10,7 @@ use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Server, eventually, holds_for};
 
 use crate::refusing::*;
-use crate::scenery::*;
+use crate::support::*;
 
 async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
     let server = Arc::new(Server::start());

@@ -8,7 +8,7 @@ use testbed::{Child, ChildIo, Proxy, Server, Turns, cancel_at, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// By then a waiter has looked by itself, with or without a message.
 const POLLED: Duration = ms(2500);

@@ -1,6 +1,6 @@
 //! Tokens that other processes adopt, and of which kind they are.
 
-use redis_locks::{Request, Token};
+use redis_locks::{LockRequest, Token};
 
 use crate::arena::{Arena, take};
 
@@ -8,7 +8,7 @@ use crate::arena::{Arena, take};
 fn a_token_is_adopted_only_as_what_it_holds() {
     for arena in Arena::each() {
         let (one, other) = (&arena.one, &arena.other);
-        let tell = |request: Request, token: &Token| {
+        let tell = |request: LockRequest, token: &Token| {
             let error = request.blocking_adopt(token.to_string().parse().unwrap()).unwrap_err();
             assert!(error.is_lost(), "{}: {error}", arena.name);
         };

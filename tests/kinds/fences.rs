@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use redis_locks::{Guard, LockError, LockState, Locks, Request};
+use redis_locks::{Guard, LockError, LockRequest, LockState, Locks};
 use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
 
 use crate::arena::{Arena, PATIENCE, crash, ms, take};
 
-type Make = fn(&Locks) -> Request;
+type Make = fn(&Locks) -> LockRequest;
 
 const KINDS: [(&str, Make); 5] = [
     ("mutex", |locks| locks.mutex("k")),

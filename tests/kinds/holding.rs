@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use redis_locks::{Guard, LockError, LockState, Locks, LossReason, Request};
+use redis_locks::{Guard, LockError, LockRequest, LockState, Locks, LossReason};
 use testbed::eventually;
 
 use crate::arena::{
     Arena, PATIENCE, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take,
 };
 
-type Make = fn(&Locks) -> Request;
+type Make = fn(&Locks) -> LockRequest;
 
 /// Each kind, and one of the same key that it keeps waiting.
 const KINDS: [(&str, Make, Make); 5] = [

@@ -1,6 +1,6 @@
 //! Each kind of lock, on real servers of both families and in memory.
 
-#[path = "../arena/mod.rs"]
+#[path = "../support/arena/mod.rs"]
 mod arena;
 
 mod adopting;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use redis_locks::{ConfigError, LockError, LockKind, Locks, Request, Wait};
+use redis_locks::{ConfigError, LockError, LockKind, LockRequest, Locks, Wait};
 use testbed::{Turns, eventually};
 
 use crate::arena::{Arena, PATIENCE, Waiting, is_free, ms, queued, take};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn once(locks: &Locks) -> Request {
+fn once(locks: &Locks) -> LockRequest {
     locks.mutex("k").once(HOUR)
 }
 
@@ -21,7 +21,7 @@ fn arenas() -> Vec<Arena> {
 }
 
 #[track_caller]
-fn is_done(request: Request) -> bool {
+fn is_done(request: LockRequest) -> bool {
     match request.blocking_acquire() {
         Err(LockError::Done { key, at, .. }) => {
             assert_eq!(key, "k");

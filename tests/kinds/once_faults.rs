@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_locks::{LockError, Locks, Request, redis};
+use redis_locks::{LockError, LockRequest, Locks, redis};
 use testbed::{Child, ChildIo, Proxy, Server, Turns, eventually};
 
 use crate::arena::{PATIENCE, is_free, ms, take};
@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// The lease of those that die.
 const LEASE: Duration = ms(1_000);
 
-fn once(locks: &Locks) -> Request {
+fn once(locks: &Locks) -> LockRequest {
     locks.mutex("k").once(HOUR).ttl(LEASE)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_locks::{LockError, LockState, Locks, Request};
+use redis_locks::{LockError, LockRequest, LockState, Locks};
 use testbed::{ClockShim, Server, eventually, must_be_prompt};
 
 use crate::arena::{
@@ -116,7 +116,7 @@ fn l3_neither_writers_nor_readers_starve() {
     for arena in Arena::each() {
         let stop = AtomicBool::new(false);
         let turns: [AtomicUsize; 6] = Default::default();
-        let take_turns = |make: fn(&Locks) -> Request, locks: &Locks, turns: &AtomicUsize| {
+        let take_turns = |make: fn(&Locks) -> LockRequest, locks: &Locks, turns: &AtomicUsize| {
             while !stop.load(Ordering::Relaxed) {
                 let guard = take(make(locks).wait(PATIENCE));
                 thread::sleep(ms(5));
@@ -124,8 +124,8 @@ fn l3_neither_writers_nor_readers_starve() {
                 turns.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let read: fn(&Locks) -> Request = |locks| locks.read("k");
-        let write: fn(&Locks) -> Request = |locks| locks.write("k");
+        let read: fn(&Locks) -> LockRequest = |locks| locks.read("k");
+        let write: fn(&Locks) -> LockRequest = |locks| locks.write("k");
         thread::scope(|scope| {
             // Readers overlap all the time, and so do requests for writing.
             for (at, make) in [read, read, read, read, write, write].into_iter().enumerate() {
@@ -420,7 +420,7 @@ async fn cancelling_an_acquisition_anywhere_leaves_nothing() {
 
 #[test]
 fn kinds_do_not_mix_and_nothing_is_altered() {
-    type Make = fn(&Locks) -> Request;
+    type Make = fn(&Locks) -> LockRequest;
     let kinds: [(&str, Make); 5] = [
         ("mutex", |locks| locks.mutex("k")),
         ("all", |locks| locks.all(["j", "k"])),

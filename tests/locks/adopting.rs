@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis_locks::{Guard, LockError, Locks, Scripting, Token};
 use testbed::{Server, WakeLog, eventually};
 
-use crate::scenery::{HANGS, KEY, LONG, PATIENCE, WIRE, until};
+use crate::support::{HANGS, KEY, LONG, PATIENCE, WIRE, until};
 
 /// A holder and an adopter at one server, by scripts or by transactions.
 struct Pair {

@@ -9,7 +9,7 @@ use std::{env, thread};
 use redis_locks::Locks;
 use testbed::{Child, ChildIo, Server, ServerBinary, SharedCounter};
 
-use crate::scenery::*;
+use crate::support::*;
 
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 8;

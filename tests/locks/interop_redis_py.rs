@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// Takes and gives back the lock, as each line of its input says.
 const SCRIPT: &str = "

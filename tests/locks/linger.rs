@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redis_locks::{Locks, Request, Scripting};
+use redis_locks::{LockRequest, Locks, Scripting};
 use testbed::{Server, Turns, eventually};
 
-use crate::scenery::{HANGS, PATIENCE, builder};
+use crate::support::{HANGS, PATIENCE, builder};
 
 /// How long the holder is given to answer, and what a busy machine may add.
 const ANSWER: Duration = Duration::from_millis(50);
@@ -14,7 +14,7 @@ async fn manager(server: &Server) -> Locks {
     builder(&server.url()).connect().await.unwrap()
 }
 
-fn lingering(locks: &Locks, key: &str) -> Request {
+fn lingering(locks: &Locks, key: &str) -> LockRequest {
     locks.mutex(key).linger(Duration::from_secs(20))
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_locks::{Guard, Idle, LockError, Locks, Request};
+use redis_locks::{Guard, Idle, LockError, LockRequest, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, eventually};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::scenery::{GRACE, builder, is_before, is_without_scripts};
+use crate::support::{GRACE, builder, is_before, is_without_scripts};
 use crate::without_scripts::{as_user, scripting_of_child};
 
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ pub(crate) async fn through(url: &str) -> Locks {
     builder(url).connect().await.unwrap()
 }
 
-pub(crate) fn lingering(locks: &Locks, key: &str) -> Request {
+pub(crate) fn lingering(locks: &Locks, key: &str) -> LockRequest {
     locks.mutex(key).ttl(TTL).linger(Duration::from_secs(60))
 }
 

@@ -7,7 +7,7 @@ use testbed::{Server, cancel_at, cancel_in_flight};
 use tokio::time::timeout;
 
 use crate::linger_faults::{AMPLE, TTL, end, idle_and_other, leave_idle, lingering};
-use crate::scenery::*;
+use crate::support::*;
 
 /// A token of a client that never keeps an idle lease, and that no message reaches.
 const OLD: &str = "rl1.00112233445566778899aabbccddeeff.0123456789ab.18f00000000.old";

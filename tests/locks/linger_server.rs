@@ -8,7 +8,7 @@ use testbed::Server;
 use crate::linger_faults::{
     AMPLE, end, idle_and_other, leave_idle, lingering, manager, through, tried, with_proxy,
 };
-use crate::scenery::*;
+use crate::support::*;
 use crate::without_scripts::as_user;
 
 /// How soon a call that does not wait must be answered; its holder has 50 ms.

@@ -7,7 +7,7 @@ use redis_locks::{LockError, Locks, redis_lock};
 use testbed::Server;
 use tokio::time::timeout;
 
-use crate::scenery::{HANGS, LONG, PATIENCE, ms};
+use crate::support::{HANGS, LONG, PATIENCE, ms};
 
 /// Tells when the body is dropped.
 struct Witness<'a>(&'a Server, &'a mut bool);

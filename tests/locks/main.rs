@@ -1,10 +1,10 @@
 //! Mutual exclusion and what users do with locks, from other runtimes, programs and languages too.
 
-#[path = "../arena/mod.rs"]
+#[path = "../support/arena/mod.rs"]
 mod arena;
 #[macro_use]
-#[path = "../scenery/mod.rs"]
-mod scenery;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod adopting;
 mod examples;

@@ -9,7 +9,7 @@ use redis_locks::{Locks, Scripting};
 use testbed::{Proxy, Server};
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 use crate::without_scripts::{NO_SCRIPTS, as_user, never};
 
 async fn pair(locks: &Locks) {

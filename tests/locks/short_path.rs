@@ -10,7 +10,7 @@ use redis_locks::Locks;
 use testbed::{PATIENCE, Proxy, Server, cancel_at, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::scenery::GRACE;
+use crate::support::GRACE;
 
 /// How long one command may take where the manager sets nothing else.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use redis_locks::{LockError, LockKind, Locks, ReleaseBy, Status};
+use redis_locks::{LockError, LockKind, LockStatus, Locks, ReleaseBy};
 use testbed::{Server, ServerBinary, cancel_at, eventually};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ fn locks(server: &Server, label: &str) -> Locks {
 }
 
 /// Waits until the status of `key` is as wanted.
-fn until(locks: &Locks, key: &str, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+fn until(locks: &Locks, key: &str, what: &str, wanted: impl Fn(&LockStatus) -> bool) -> LockStatus {
     let mut last = None;
     eventually(5 * SECOND, what, || {
         let status = locks.blocking_status(key).unwrap();
@@ -184,7 +184,8 @@ fn a_listing_has_every_lock_of_its_namespace_and_nothing_else() {
         let stranger = other.mutex("job:x").blocking_acquire().unwrap();
         let special = tricky.mutex("odd*key").blocking_acquire().unwrap();
         server.reset_counts();
-        let found: Vec<Status> = tricky.blocking_list("job:*").collect::<Result<_, _>>().unwrap();
+        let found: Vec<LockStatus> =
+            tricky.blocking_list("job:*").collect::<Result<_, _>>().unwrap();
         let names: BTreeSet<String> = found.iter().map(|status| status.key.clone()).collect();
         assert_eq!(names, keys);
         assert!(found.iter().all(|it| it.kind == LockKind::Mutex && it.holders.len() == 1));

@@ -11,7 +11,7 @@ use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Proxy, Server, Turns, eventually};
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 use crate::without_scripts::{NO_SCRIPTS, as_user, never};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use testbed::{
     cancel_in_flight, eventually,
 };
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// Everything but scripts.
 pub(crate) const NO_SCRIPTS: &str = "app on >secret ~* &* +@all -eval -evalsha";

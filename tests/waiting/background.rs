@@ -3,7 +3,7 @@
 use redis_locks::LockError;
 use testbed::ServerBuilder;
 
-use crate::scenery::*;
+use crate::support::*;
 
 async fn b3_a_release_in_the_background_goes_before_the_next_acquisition(builder: ServerBuilder) {
     let server = builder.start();

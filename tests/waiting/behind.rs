@@ -1,19 +1,19 @@
 //! More waiters of one process for one lock than queue at the server: also those who are held back come to
 //! their turn, whatever becomes of messages and of the server's data.
 
-#[path = "../scenery/line.rs"]
+#[path = "../support/line.rs"]
 mod line;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_locks::{Guard, LockError, Locks, LossReason, Request};
+use redis_locks::{Guard, LockError, LockRequest, Locks, LossReason};
 use testbed::{Server, ServerBuilder, eventually};
 use tokio::task::JoinSet;
 
 use self::line::*;
-use crate::scenery::*;
+use crate::support::*;
 
 /// The places of those who wait for [`KEY`], on the server.
 const WAITERS: &str = "lock:{lock:job}:~w";
@@ -25,7 +25,7 @@ const MUTE: &str = "app on >secret ~* &* +@all -publish -spublish";
 /// look each second.
 const SERVED_WITHOUT_MESSAGES: Duration = ms(12_000);
 
-fn permit(locks: &Locks) -> Request {
+fn permit(locks: &Locks) -> LockRequest {
     locks.permit(KEY, LIMIT).ttl(LONG).wait(PATIENCE)
 }
 
@@ -169,7 +169,7 @@ const STAY: usize = 32;
 /// What an acquisition came to, and when.
 type GaveUp = JoinSet<(Result<Guard, LockError>, Duration)>;
 
-async fn give_up(waiting: &mut GaveUp, count: usize, request: &Request) {
+async fn give_up(waiting: &mut GaveUp, count: usize, request: &LockRequest) {
     for _ in 0..count {
         let (start, asking) = (Instant::now(), ask(request.clone()).await);
         waiting.spawn(async move { (asking.await, start.elapsed()) });

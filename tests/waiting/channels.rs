@@ -7,7 +7,7 @@ use testbed::{Server, ServerBuilder, eventually};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::scenery::*;
+use crate::support::*;
 
 const MANAGERS: usize = 4;
 const TASKS: u64 = 5;

@@ -6,7 +6,7 @@ use redis_locks::{Guard, LockError};
 use testbed::{ClockShim, Server, ServerBuilder, eventually};
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 
 const WAITING: u64 = 6;
 

@@ -4,10 +4,10 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use redis_locks::{Guard, Locks, Request};
+use redis_locks::{Guard, LockRequest, Locks};
 use testbed::{Child, ChildIo, ClockShim, Server, ServerBuilder, eventually};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// The lease of holders that are killed.
 const TTL: Duration = ms(1_500);
@@ -16,7 +16,7 @@ const TTL: Duration = ms(1_500);
 const MORE: Duration = ms(1_000);
 
 /// A request of this kind for [`KEY`], among others.
-fn request(locks: &Locks, kind: &str) -> Request {
+fn request(locks: &Locks, kind: &str) -> LockRequest {
     match kind {
         "mutex" => locks.mutex(KEY),
         "read" => locks.read(KEY),

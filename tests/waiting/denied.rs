@@ -10,7 +10,7 @@ use testbed::{Child, ChildIo, Server, ServerBuilder, eventually};
 use tokio::task::JoinSet;
 use tracing::{Event, Level, Metadata, Subscriber, field, span};
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// All that PROTOCOL.md asks for, but no channel.
 const RIGHTS: &str = "app on >secret ~lock:* resetchannels +@all";

@@ -8,7 +8,7 @@ use redis::{Connection, Script};
 use testbed::{Server, ServerBuilder, holds_for};
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 
 /// A client as most libraries write it.
 struct Foreigner {

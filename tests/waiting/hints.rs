@@ -7,7 +7,7 @@ use redis_locks::{Guard, LockError, Locks};
 use testbed::{Server, ServerBuilder, eventually, holds_for};
 use tokio::task::JoinHandle;
 
-use crate::scenery::*;
+use crate::support::*;
 
 type Waiting = JoinHandle<Result<Guard, LockError>>;
 

@@ -5,7 +5,7 @@
 //! which has a command for that.
 
 #[macro_use]
-mod scenery;
+mod support;
 
 mod background;
 mod behind;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis_locks::Locks;
 use testbed::{Server, ServerBuilder, eventually};
 
-use crate::scenery::*;
+use crate::support::*;
 
 async fn i6_a_release_that_nobody_waits_for_is_one_command(builder: ServerBuilder) {
     let server = builder.start();

@@ -16,7 +16,7 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 
 use crate::history::{Death, History, micros};
-use crate::scenery::*;
+use crate::support::*;
 
 const PROCESSES: usize = 10;
 /// In each process: managers whose tasks hand the lock on among themselves, …

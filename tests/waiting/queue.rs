@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_locks::{Guard, Locks};
 use testbed::{Child, ChildIo, Server, ServerBuilder, eventually};
 
-use crate::scenery::*;
+use crate::support::*;
 
 const BRIEF: Duration = ms(1500);
 

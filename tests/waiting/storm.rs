@@ -6,7 +6,7 @@ use redis_locks::Guard;
 use testbed::ServerBuilder;
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 
 const LOCKS: u64 = 5_000;
 const TTL: Duration = Duration::from_secs(2);

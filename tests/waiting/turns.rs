@@ -8,7 +8,7 @@ use testbed::{Child, ChildIo, ServerBuilder};
 use tokio::runtime;
 use tokio::task::JoinSet;
 
-use crate::scenery::*;
+use crate::support::*;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;

@@ -7,7 +7,7 @@ use crate::cargo::{cargo, must_succeed};
 
 /// The other lock crates and their drivers are no dependencies of ours: they have a package of
 /// their own.
-const PEERS: &str = "benches/peers/Cargo.toml";
+const PEERS: &str = "peers/bench/Cargo.toml";
 
 const OUT: &str = "docs/bench";
 

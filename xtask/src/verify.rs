@@ -6,7 +6,7 @@ use testbed::{Permission, find_or_install};
 use crate::cargo::{cargo, must_succeed};
 
 /// The other libraries are no dependencies of ours: they have a package of their own.
-const VERIFY: &str = "verify/Cargo.toml";
+const VERIFY: &str = "peers/faults/Cargo.toml";
 
 const OUT: &str = "docs/verify";
 

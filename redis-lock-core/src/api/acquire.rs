@@ -12,7 +12,7 @@ use crate::domain::lease::last_fence;
 use crate::domain::status::Scripting;
 use crate::engine::{Asking, BlockingCall};
 use crate::observe::Acquiring;
-use crate::{Guard, Holder, LockError, LockKey, Locks, LossReason, Request, Token};
+use crate::{Guard, Holder, LockError, LockKey, LockRequest, Locks, LossReason, Token};
 
 /// An acquisition that was checked and has joined the waiters. It is small, because it is part of
 /// every caller's future; the request itself was dropped before.
@@ -25,7 +25,7 @@ pub(crate) struct Begun {
 
 /// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
 /// nothing but what it needs: a request is large, and callers make one for every lock.
-pub(crate) fn begin(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
+pub(crate) fn begin(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
     if request.options.once.is_some() {
         // A call that joins another is not checked, and would forget it.
         request.options.check(request.kind)?;
@@ -42,7 +42,7 @@ pub(crate) fn begin(request: &mut Request, caller: Caller) -> Result<Begun, Lock
 
 /// Takes over the hold of a token. An adoption never waits, so the checks for nested calls are
 /// not needed.
-pub(crate) fn adopt(mut request: Request) -> Result<Begun, LockError> {
+pub(crate) fn adopt(mut request: LockRequest) -> Result<Begun, LockError> {
     anew(&mut request, Caller::Task)
 }
 
@@ -51,7 +51,10 @@ pub(crate) fn adopt(mut request: Request) -> Result<Begun, LockError> {
 /// # Errors
 /// `Lost` when the lock is held as another kind than the request names: a renewal would not tell,
 /// since a writer goes on renewing as one after it has become a reader.
-pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<u64>, LockError> {
+pub(crate) async fn fence_of(
+    request: &LockRequest,
+    token: &Token,
+) -> Result<Option<u64>, LockError> {
     let Some(key) = request.keys.as_slice().first() else { return Ok(None) };
     let seen = request.locks.server_view_of(key).await?;
     if !request.kind.may_be(seen.kind) {
@@ -70,13 +73,13 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
 }
 
 /// Takes the lock and blocks the thread meanwhile.
-pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
+pub(crate) fn blocking(mut request: LockRequest) -> Result<Guard, LockError> {
     let waits = nesting::current_thread_runtime().map(|_| request.clone());
     let _call = BlockingCall::begin();
     let mut begun = begin(&mut request, Caller::Thread)?;
     drop(request);
     block_on_or(begun.granted(), || {
-        let Some(Request { keys, options, .. }) = &waits else { return };
+        let Some(LockRequest { keys, options, .. }) = &waits else { return };
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
         crate::observe::log::stalled(
             &keys.join(", "),
@@ -86,8 +89,8 @@ pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
     })
 }
 
-fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
-    let Request { locks, kind, keys, options } = request;
+fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
+    let LockRequest { locks, kind, keys, options } = request;
     let (settings, kind, keys) = (locks.settings(), *kind, keys.take());
     if options.margin.is_none() && options.ttl.is_some() {
         options.margin = settings.margin;

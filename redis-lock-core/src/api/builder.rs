@@ -32,7 +32,7 @@ const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `open` or `connect`"]
-pub struct Builder {
+pub struct LocksBuilder {
     /// `None` as long as none are named.
     servers: Option<Result<Servers, ConfigError>>,
     nodes: NodeOptions,
@@ -41,7 +41,7 @@ pub struct Builder {
     rejoin: Option<Duration>,
 }
 
-impl Builder {
+impl LocksBuilder {
     /// The server, by its URL:
     ///
     /// | Server | URL |
@@ -223,14 +223,14 @@ impl Builder {
     }
 
     /// How long mutexes keep their lease after a release, as long as no other process wants the lock.
-    /// By default not at all; a request may say otherwise: [`Request::linger`](crate::Request::linger).
+    /// By default not at all; a request may say otherwise: [`LockRequest::linger`](crate::LockRequest::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.settings.linger = Some(linger).filter(|linger| !linger.is_zero());
         self
     }
 
     /// How much longer the server keeps a lock than its guard believes in it, unless the request says
-    /// otherwise; by default not at all. See [`Request::margin`](crate::Request::margin). Locks that
+    /// otherwise; by default not at all. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that
     /// never expire have none.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.settings.margin = Some(margin);
@@ -238,7 +238,7 @@ impl Builder {
     }
 
     /// How many calls may wait for one key, unless the request says otherwise; by default any number.
-    /// See [`Request::max_waiters`](crate::Request::max_waiters).
+    /// See [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.settings.max_waiters = Some(most);
         self
@@ -342,10 +342,10 @@ fn locks(settings: Settings, servers: &Servers, nodes: &NodeOptions, replicas: u
     Locks::new(Settings { server: servers.describe(), in_memory, ..settings }, link)
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for LocksBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL may carry a password.
-        f.debug_struct("Builder")
+        f.debug_struct("LocksBuilder")
             .field("namespace", &self.settings.namespace)
             .field("ttl", &self.settings.ttl)
             .field("wait", &self.settings.wait)
@@ -355,7 +355,7 @@ impl fmt::Debug for Builder {
 }
 
 #[cfg(test)]
-impl Builder {
+impl LocksBuilder {
     /// Locks of an arbiter that the simulation provides.
     pub(crate) fn simulated(self, arbiter: crate::engine::ArbiterFactory<'_>) -> Locks {
         let link = Link::new(self.settings.command_timeout(), arbiter);
@@ -364,9 +364,9 @@ impl Builder {
 }
 
 impl Locks {
-    /// Sets up everything: [`Builder`].
-    pub fn builder() -> Builder {
-        Builder::default()
+    /// Sets up everything: [`LocksBuilder`].
+    pub fn builder() -> LocksBuilder {
+        LocksBuilder::default()
     }
 
     /// Connects to a server, now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
@@ -407,7 +407,7 @@ impl Locks {
     /// for programs of one process.
     #[must_use]
     pub fn in_memory() -> Self {
-        Builder::default().in_memory_locks()
+        LocksBuilder::default().in_memory_locks()
     }
 }
 

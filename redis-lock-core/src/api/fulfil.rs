@@ -6,9 +6,9 @@ use crate::api::acquire;
 use crate::api::nesting::Caller;
 use crate::api::scope;
 use crate::domain::demand::Adopted;
-use crate::{ConfigError, Guard, LockError, LossReason, Request, Token};
+use crate::{ConfigError, Guard, LockError, LockRequest, LossReason, Token};
 
-/// What [`Request::run`] runs: an async closure, `async |guard| …`. Every `AsyncFnOnce(&Guard) -> T` is one.
+/// What [`LockRequest::run`] runs: an async closure, `async |guard| …`. Every `AsyncFnOnce(&Guard) -> T` is one.
 #[diagnostic::on_unimplemented(
     message = "the body of `run` is an async closure that takes the guard",
     label = "write `async |guard| …`, or `async |_| …`"
@@ -18,7 +18,7 @@ pub trait RunBody<T>: AsyncFnOnce(&Guard) -> T {}
 #[diagnostic::do_not_recommend]
 impl<T, F: AsyncFnOnce(&Guard) -> T> RunBody<T> for F {}
 
-/// What [`Request::lead`] runs each time that it is elected: an async closure, `async |guard| …`. Every
+/// What [`LockRequest::lead`] runs each time that it is elected: an async closure, `async |guard| …`. Every
 /// `AsyncFnMut(&Guard) -> T` is one.
 #[diagnostic::on_unimplemented(
     message = "the body of `lead` is an async closure that takes the guard",
@@ -29,7 +29,7 @@ pub trait LeadBody<T>: AsyncFnMut(&Guard) -> T {}
 #[diagnostic::do_not_recommend]
 impl<T, F: AsyncFnMut(&Guard) -> T> LeadBody<T> for F {}
 
-impl Request {
+impl LockRequest {
     /// Waits until it has the lock, as long as [`wait`](Self::wait) allows, and gives the guard.
     ///
     /// # Errors

@@ -117,7 +117,7 @@ impl Guard {
     }
 
     /// The fencing number to give to the store; `Some` when the request was
-    /// [`fenced`](crate::Request::fenced).
+    /// [`fenced`](crate::LockRequest::fenced).
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         self.hold.fence
@@ -185,7 +185,7 @@ impl Guard {
 
     /// Asks for a lease of at least `ttl`, and renews with this ttl from now on.
     ///
-    /// It never shortens the lease, and does not lengthen it beyond [`max_hold`](crate::Request::max_hold),
+    /// It never shortens the lease, and does not lengthen it beyond [`max_hold`](crate::LockRequest::max_hold),
     /// which is 24 hours unless the request says otherwise.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ impl Guard {
         ended.map_or(outcome, Err)
     }
 
-    /// Ends the hold with success, for a request with [`once`](crate::Request::once): until the end of the
+    /// Ends the hold with success, for a request with [`once`](crate::LockRequest::once): until the end of the
     /// period other calls get [`Done`](LockError::Done). If the period is over already, it just gives the
     /// lock back.
     ///
@@ -306,17 +306,17 @@ impl Guard {
     }
 
     /// Passes the lock on: the guard ends without a release, and the token can be
-    /// [adopted](crate::Request::adopt), in this process or in another one.
+    /// [adopted](crate::LockRequest::adopt), in this process or in another one.
     ///
     /// Renewal stops and the lease runs on, so the token must be adopted before the lease ends. Else the
-    /// lock is free then. On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::Request::never_expires) waits for its
+    /// lock is free then. On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::LockRequest::never_expires) waits for its
     /// adopter without a limit.
     ///
     /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
     /// state of commands that are still in flight.
     ///
     /// Two guards have nothing to pass on, and give a token that can't be adopted: one whose lock was
-    /// lost, and one that [joined](crate::Request::reentrant) an outer hold, which keeps the lock.
+    /// lost, and one that [joined](crate::LockRequest::reentrant) an outer hold, which keeps the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -11,7 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::glob;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::status::{Idle, LockKind, Status, Waiting};
+use crate::domain::status::{Idle, LockKind, LockStatus, Waiter};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks, ServerInfo, Token};
@@ -45,7 +45,7 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Nothing is lost and nothing is changed.
-    pub async fn status(&self, key: impl Into<LockKey>) -> Result<Status, LockError> {
+    pub async fn status(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
         let key = key.into();
         key.check()?;
         self.look(self.names_of(&key)).await
@@ -55,7 +55,7 @@ impl Locks {
     ///
     /// # Errors
     /// As [`status`](Self::status).
-    pub fn blocking_status(&self, key: impl Into<LockKey>) -> Result<Status, LockError> {
+    pub fn blocking_status(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
         block_on(self.status(key))
     }
 
@@ -112,7 +112,7 @@ impl Locks {
     /// dropped. A blocking body runs on without the lock. The next fencing number is larger, so a store
     /// that compares numbers refuses what such a body still writes.
     ///
-    /// It also ends that something was [done once](crate::Request::once), or that `min_hold` keeps a lock.
+    /// It also ends that something was [done once](crate::LockRequest::once), or that `min_hold` keeps a lock.
     /// All holders that the call finds lose the lock: a mutex, a writer, all readers, all permits, a hold
     /// that never expires, and a lock of a client in another language, whose key is deleted. A holder
     /// that acquires it later keeps it. Data of other types are never touched.
@@ -203,7 +203,7 @@ impl Locks {
     }
 
     /// The status of one lock.
-    pub(crate) async fn look(&self, names: Names) -> Result<Status, LockError> {
+    pub(crate) async fn look(&self, names: Names) -> Result<LockStatus, LockError> {
         let server_view = self.server_view(&names).await?;
         let views = self.link().views(names.main());
         Ok(status(names.user_key(), server_view, views))
@@ -298,7 +298,7 @@ impl Locks {
 }
 
 /// Combines what the server knows and what this process knows.
-fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
+fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> LockStatus {
     let mut holders = server_view.holders;
     let held = views.iter().filter_map(|view| view.held.as_ref());
     // In a map, because there may be thousands of holders on the server and here.
@@ -320,7 +320,7 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     for token in server_view.waiters {
         match queued.remove(token.wire()) {
             Some(mut ours) => waiters.append(&mut ours),
-            None => waiters.push(Waiting { label: token.label(), since: token.since() }),
+            None => waiters.push(Waiter { label: token.label(), since: token.since() }),
         }
     }
     // Those who wait for a hand-over inside this process are not in the server's queue.
@@ -330,7 +330,7 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
     let (key, kind, done) = (key.to_owned(), server_view.kind, server_view.done);
     let kept_until = holders.first().and_then(|holder| holder.kept_until);
-    Status { key, kind, holders, done, kept_until, waiters, server }
+    LockStatus { key, kind, holders, done, kept_until, waiters, server }
 }
 
 /// The reason in the form in which it is stored. It must not be empty, because that means that
@@ -357,7 +357,7 @@ fn unforeseen() -> Fault {
 
 impl Locks {
     /// How long the server takes to answer, connecting included: for a readiness probe. Of several nodes
-    /// the slowest counts. It takes at most the [`command_timeout`](crate::Builder::command_timeout), and
+    /// the slowest counts. It takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout), and
     /// no time in memory.
     ///
     /// What is sent is a write that changes nothing, so a server that is read-only or full is an error.
@@ -406,7 +406,7 @@ impl Locks {
     }
 
     /// What the server is and can do, as [`status`](Self::status) says of the server of one lock. It
-    /// takes at most the [`command_timeout`](crate::Builder::command_timeout).
+    /// takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout).
     ///
     /// # Errors
     /// As [`status`](Self::status).

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use crate::api::blocking::block_on;
 use crate::domain::names::Names;
-use crate::domain::status::{LockKind, Status};
+use crate::domain::status::{LockKind, LockStatus};
 use crate::{LockError, Locks};
 
 /// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`], with a
@@ -23,7 +23,7 @@ use crate::{LockError, Locks};
 pub struct Listing {
     locks: Locks,
     pattern: Names,
-    found: VecDeque<Status>,
+    found: VecDeque<LockStatus>,
     page: Option<PageFuture>,
     /// The cursor of the next page; `None` after the last one.
     next: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Listing {
 type PageFuture = Pin<Box<dyn Future<Output = Result<Page, LockError>> + Send>>;
 
 /// What was found, and the cursor of the next page.
-type Page = (Vec<Status>, Option<u64>);
+type Page = (Vec<LockStatus>, Option<u64>);
 
 impl Listing {
     pub(crate) fn new(locks: Locks, pattern: Names) -> Self {
@@ -55,11 +55,11 @@ impl Listing {
     ///
     /// # Cancel safety
     /// Nothing is skipped: a page that was asked for is still awaited by the next call.
-    pub async fn next(&mut self) -> Option<Result<Status, LockError>> {
+    pub async fn next(&mut self) -> Option<Result<LockStatus, LockError>> {
         poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Status, LockError>>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<LockStatus, LockError>>> {
         loop {
             if let Some(status) = self.found.pop_front() {
                 return Poll::Ready(Some(Ok(status)));
@@ -92,12 +92,12 @@ impl Listing {
 }
 
 impl Stream for Listing {
-    type Item = Result<Status, LockError>;
+    type Item = Result<LockStatus, LockError>;
 
     fn poll_next(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Status, LockError>>> {
+    ) -> Poll<Option<Result<LockStatus, LockError>>> {
         self.poll(context)
     }
 }
@@ -132,7 +132,7 @@ pub struct BlockingListing {
 }
 
 impl Iterator for BlockingListing {
-    type Item = Result<Status, LockError>;
+    type Item = Result<LockStatus, LockError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         block_on(self.listing.next())

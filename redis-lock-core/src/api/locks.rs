@@ -37,7 +37,7 @@ use crate::{ConfigError, Drained, LockError, Wait};
 ///
 /// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is one thread of its
 /// own, however many locks there are, with one connection for commands and one for messages at each
-/// server; one more with [`replicas`](crate::Builder::replicas), up to eight more without scripts.
+/// server; one more with [`replicas`](crate::LocksBuilder::replicas), up to eight more without scripts.
 /// When the last clone and the last guard are dropped, the engine sends what is left and ends. A
 /// program that exits should await [`shutdown`](Self::shutdown) first, or locks may stay for their ttl.
 ///
@@ -333,9 +333,9 @@ impl Locks {
     ///     Ok("done")
     /// }
     ///
-    /// assert_eq!(Locks::in_memory().scope_blocking(report), Ok("done"));
+    /// assert_eq!(Locks::in_memory().blocking_scope(report), Ok("done"));
     /// ```
-    pub fn scope_blocking<T>(&self, body: impl FnOnce() -> T) -> T {
+    pub fn blocking_scope<T>(&self, body: impl FnOnce() -> T) -> T {
         let _entered = Entered::enter(self);
         body()
     }

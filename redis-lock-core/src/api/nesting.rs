@@ -11,7 +11,7 @@ use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::names::Names;
-use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
+use crate::{ConfigError, Guard, LockError, LockKey, LockRequest, Locks, Wait};
 
 thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
@@ -74,7 +74,7 @@ pub(crate) struct Outer {
 /// # Errors
 /// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
 /// outer hold is.
-pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, LockError> {
+pub(crate) fn outer(request: &LockRequest, caller: Caller) -> Result<Option<Outer>, LockError> {
     // Most callers hold nothing.
     if HELD.try_with(|held| held.borrow().is_empty()).unwrap_or(true) {
         return Ok(None);
@@ -93,7 +93,7 @@ pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, 
         })
     });
     let Ok(Some((key, note))) = found else { return Ok(None) };
-    let Request { kind, options, .. } = request;
+    let LockRequest { kind, options, .. } = request;
     if note.task != task {
         return Err(LockError::Reentrant { key: key.to_string(), other_task: true });
     }
@@ -115,7 +115,7 @@ pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, 
 }
 
 /// Whether nothing else goes on, on this thread, before the request has its lock.
-fn would_block_for_ever(request: &Request, caller: Caller) -> bool {
+fn would_block_for_ever(request: &LockRequest, caller: Caller) -> bool {
     caller == Caller::Thread && request.options.wait == Wait::Forever
 }
 
@@ -124,7 +124,7 @@ impl Outer {
     ///
     /// # Errors
     /// `Lost` when there is nothing left to join.
-    pub(crate) fn turn(&self, request: &Request) -> Result<Request, LockError> {
+    pub(crate) fn turn(&self, request: &LockRequest) -> Result<LockRequest, LockError> {
         let Note { hold, turn, .. } = &self.note;
         if let Some(reason) = self.note.end(Moment::now()) {
             return Err(hold.lost_error(reason));

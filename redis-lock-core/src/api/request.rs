@@ -40,14 +40,14 @@ use crate::{LockKey, Locks, Wait};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request takes no lock until it is acquired or run"]
-pub struct Request {
+pub struct LockRequest {
     pub(crate) locks: Locks,
     pub(crate) kind: Kind,
     pub(crate) keys: Keys,
     pub(crate) options: Options,
 }
 
-impl Request {
+impl LockRequest {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
         let settings = locks.settings();
         let max_waiters = settings.max_waiters;
@@ -197,7 +197,7 @@ impl Request {
     }
 
     /// How long to put up with a server that can't be used, instead of the manager's
-    /// [`outage`](crate::Builder::outage). `wait` is for a lock that is busy.
+    /// [`outage`](crate::LocksBuilder::outage). `wait` is for a lock that is busy.
     pub fn outage(mut self, limit: Duration) -> Self {
         self.options.outage = limit;
         self
@@ -226,10 +226,10 @@ impl Request {
     /// # fn main() -> Result<(), redis_locks::LockError> {
     /// # let (locks, order_id) = (redis_locks::Locks::in_memory(), 7);
     /// let key = format!("order:{order_id}");
-    /// let guard = locks.mutex(key).named("order").blocking_acquire()?;
+    /// let guard = locks.mutex(key).metric_name("order").blocking_acquire()?;
     /// # Ok(()) }
     /// ```
-    pub fn named(mut self, lock: &'static str) -> Self {
+    pub fn metric_name(mut self, lock: &'static str) -> Self {
         self.options.title = Title { lock, function: "" };
         self
     }
@@ -262,14 +262,14 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     #[doc(alias = "lock")]
-    pub fn mutex(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Mutex, Keys::One(key.into()))
+    pub fn mutex(&self, key: impl Into<LockKey>) -> LockRequest {
+        LockRequest::new(self.clone(), Kind::Mutex, Keys::One(key.into()))
     }
 
     /// What many look for first: rustc shows no aliases of other crates.
     #[doc(hidden)]
     #[deprecated(note = "a lock that one at a time can hold is `mutex(key)`")]
-    pub fn lock(&self, key: impl Into<LockKey>) -> Request {
+    pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
         self.mutex(key)
     }
 
@@ -289,8 +289,8 @@ impl Locks {
     /// assert!(locks.write("catalog").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
     /// ```
-    pub fn read(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Read, Keys::One(key.into()))
+    pub fn read(&self, key: impl Into<LockKey>) -> LockRequest {
+        LockRequest::new(self.clone(), Kind::Read, Keys::One(key.into()))
     }
 
     /// The writer's side of [`read`](Self::read): no other reader or writer meanwhile.
@@ -305,8 +305,8 @@ impl Locks {
     /// assert!(locks.read("catalog").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
     /// ```
-    pub fn write(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Write, Keys::One(key.into()))
+    pub fn write(&self, key: impl Into<LockKey>) -> LockRequest {
+        LockRequest::new(self.clone(), Kind::Write, Keys::One(key.into()))
     }
 
     /// A semaphore: one of at most `limit` permits. When a holder dies, its permit is free again after
@@ -323,8 +323,8 @@ impl Locks {
     /// assert!(locks.permit("gpu", 2).blocking_try_acquire()?.is_none());
     /// # Ok(()) }
     /// ```
-    pub fn permit(&self, key: impl Into<LockKey>, limit: u32) -> Request {
-        Request::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
+    pub fn permit(&self, key: impl Into<LockKey>, limit: u32) -> LockRequest {
+        LockRequest::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
     }
 
     /// The mutexes of all these keys, or none of them, without deadlock in whatever order callers name
@@ -348,9 +348,9 @@ impl Locks {
     /// assert_eq!(both.key(), "acct:1, acct:2");
     /// # Ok(()) }
     /// ```
-    pub fn all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
+    pub fn all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
         let keys = keys.into_iter().map(Into::into).collect();
-        Request::new(self.clone(), Kind::All { ordered: false }, Keys::Several(keys))
+        LockRequest::new(self.clone(), Kind::All { ordered: false }, Keys::Several(keys))
     }
 }
 

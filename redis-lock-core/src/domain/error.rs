@@ -50,7 +50,7 @@ pub enum LockError {
         /// Who held it when last seen.
         holder: Option<Box<Holder>>,
     },
-    /// Another call has done what this one was to do, less than a [period](crate::Request::once) ago.
+    /// Another call has done what this one was to do, less than a [period](crate::LockRequest::once) ago.
     #[error("lock `{key}` was completed at {}{}; it is not to be done again before its period is over", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")))]
     #[non_exhaustive]
     Done {
@@ -61,7 +61,7 @@ pub enum LockError {
         /// When it was done, by the clock of the machine that did it.
         at: SystemTime,
     },
-    /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::Request::max_waiters)
+    /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::LockRequest::max_waiters)
     /// allows. Try later.
     #[error(
         "lock `{key}` is crowded: {waiting} calls of this process wait for it already, and max_waiters allows no more; try again later"
@@ -268,7 +268,7 @@ impl BackendError {
     }
 
     /// How many replicas had it, where that were fewer than
-    /// [`Builder::replicas`](crate::Builder::replicas) asked for.
+    /// [`LocksBuilder::replicas`](crate::LocksBuilder::replicas) asked for.
     #[must_use]
     pub fn not_replicated(&self) -> Option<NotReplicated> {
         self.fault.source.as_deref()?.downcast_ref().copied()

@@ -25,26 +25,26 @@ use crate::domain::token::{Mark, MarkKind};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Status {
+pub struct LockStatus {
     /// The key, without the namespace.
     pub key: String,
     /// How it is held.
     pub kind: LockKind,
     /// Its holders: none when it is free, one for a mutex or a writer, several for readers and permits.
     pub holders: Vec<Holder>,
-    /// What was [done once](crate::Request::once) under it, while that stays known: it has no holder then.
+    /// What was [done once](crate::LockRequest::once) under it, while that stays known: it has no holder then.
     pub done: Option<Done>,
-    /// Until when [`min_hold`](crate::Request::min_hold) keeps it for a holder that has given it back.
+    /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps it for a holder that has given it back.
     pub kept_until: Option<SystemTime>,
     /// Its waiters, in the order in which they came. Each task of this process is one entry. All tasks
     /// of another process that wait for the same mutex are one entry, because they wait as one. Clients
     /// of other libraries, and waiters that did not queue, are not seen.
-    pub waiters: Vec<Waiting>,
+    pub waiters: Vec<Waiter>,
     /// The server that was asked.
     pub server: ServerInfo,
 }
 
-impl Status {
+impl LockStatus {
     /// Whether it is held, also by a client of another library.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -52,7 +52,7 @@ impl Status {
     }
 }
 
-/// That what a lock was asked for by [`once`](crate::Request::once) was done.
+/// That what a lock was asked for by [`once`](crate::LockRequest::once) was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Done {
@@ -115,9 +115,9 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
-    /// Until when [`min_hold`](crate::Request::min_hold) keeps the lock, where it was given back already.
+    /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps the lock, where it was given back already.
     pub kept_until: Option<SystemTime>,
-    /// Whether no body runs, and the lease only [lingers](crate::Request::linger).
+    /// Whether no body runs, and the lease only [lingers](crate::LockRequest::linger).
     pub idle: Idle,
 }
 
@@ -152,7 +152,7 @@ impl Holder {
 /// A waiter for a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct Waiter {
     /// Who it is, as in [`Holder::label`].
     pub label: Option<String>,
     /// Since when it waits, by the clock of its own machine.

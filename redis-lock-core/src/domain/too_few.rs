@@ -59,10 +59,10 @@ pub enum Vote {
     /// No answer came in time, or before the others had decided. One that comes later still counts, from
     /// then on.
     Late,
-    /// It has run for less than [`rejoin`](crate::Builder::rejoin), and may have forgotten what it knew.
+    /// It has run for less than [`rejoin`](crate::LocksBuilder::rejoin), and may have forgotten what it knew.
     Young,
     /// A lease has run out faster there than by this process's clock, so it does not count for
-    /// [`rejoin`](crate::Builder::rejoin).
+    /// [`rejoin`](crate::LocksBuilder::rejoin).
     Clock,
     /// There is no connection to it.
     #[non_exhaustive]

@@ -15,7 +15,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEnd;
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, Waiter};
+use crate::lock::{Machine, WaitingCall};
 use crate::{LockError, observe};
 
 /// Has a link to the engine.
@@ -92,7 +92,7 @@ impl<L: HasLink> Asking<L> {
                     let (sender, awaited) = oneshot::channel();
                     answer = LockAnswer::Awaited(awaited);
                     let handle = Handle { id: id.clone(), answer: sender };
-                    Waiter { id: number, handle, demand, asked }
+                    WaitingCall { id: number, handle, demand, asked }
                 };
                 match machine.ask(demand, waiter, env) {
                     Some(hold) => answer = LockAnswer::Known(Ok(hold)),

@@ -17,7 +17,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
 use crate::store::wire::UNWANTED;
-use crate::{LockError, LockState, Locks, LossReason, Request};
+use crate::{LockError, LockRequest, LockState, Locks, LossReason};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(800);
@@ -150,7 +150,7 @@ fn a_task_that_takes_an_idle_lease_again_and_again_lets_others_run() {
 }
 
 /// Takes a lease that lingers so often that a channel would have made the task give way.
-async fn take_often(request: Request) {
+async fn take_often(request: LockRequest) {
     let mut last = None;
     for _ in 0..1_000 {
         let guard = request.clone().acquire().await.unwrap();

@@ -20,7 +20,7 @@ use super::table::Handle;
 use super::tests::{PATIENCE, Still, have_a_lease_linger};
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
-use crate::lock::{Waiter, Wants};
+use crate::lock::{WaitingCall, Wants};
 use crate::{Guard, LockError, Locks};
 
 /// The waker of a user's executor.
@@ -146,7 +146,7 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
             work,
             |machine, env| {
                 let id = core.number();
-                let waiter = |demand, asked| Waiter { id, handle, demand, asked };
+                let waiter = |demand, asked| WaitingCall { id, handle, demand, asked };
                 assert!(machine.ask(Arc::clone(&guard.hold().demand), waiter, env).is_none());
             },
         );

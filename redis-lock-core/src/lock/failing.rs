@@ -9,7 +9,7 @@ use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, Waiter};
+use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, WaitingCall};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
@@ -89,13 +89,13 @@ impl<W> Machine<W> {
     }
 
     /// Tells a waiter that has left why it does not get the lock.
-    fn refuse(&self, waiter: Waiter<W>, env: &mut Env<'_, W>) {
+    fn refuse(&self, waiter: WaitingCall<W>, env: &mut Env<'_, W>) {
         let error = self.refusal(&waiter, env.now);
         env.fail(waiter.handle, error);
     }
 
     /// Why a waiter does not get the lock, according to the last answer.
-    fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+    fn refusal(&self, waiter: &WaitingCall<W>, now: Moment) -> LockError {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
             Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
@@ -157,7 +157,7 @@ impl<W> Machine<W> {
     }
 
     /// The error of a caller that has waited for an unusable server as long as its `outage` allows.
-    pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+    pub(super) fn outage(&self, waiter: &WaitingCall<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
         let fault = match &self.stage {
             Stage::Contending(Contending {
@@ -180,14 +180,19 @@ impl<W> Machine<W> {
 
 impl Contending {
     /// Whether the last answer says what a waiter that came as this one did wants to know.
-    pub(super) fn is_answer_for<W>(&self, waiter: &Waiter<W>) -> bool {
+    pub(super) fn is_answer_for<W>(&self, waiter: &WaitingCall<W>) -> bool {
         let is_behind = matches!(&self.heard.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
         self.heard.answered_at >= waiter.asked && !is_behind
     }
 
     /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
     /// answer: a server that has answered since the waiter came did not fail it.
-    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
+    pub(super) fn refusal<W>(
+        &self,
+        waiter: &WaitingCall<W>,
+        heard: Moment,
+        now: Moment,
+    ) -> LockError {
         match &self.heard.last_answer {
             LastAnswer::Failed(fault) if self.heard.answered_at >= waiter.asked => {
                 LockError::backend(Some(waiter.demand.key()), fault)
@@ -341,8 +346,9 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = &mut self.stage else { return };
         for id in std::mem::take(&mut contending.let_in) {
             let waiting = self.waiters.waiting().saturating_sub(1);
-            let refuses =
-                |it: &Waiter<W>| it.demand.terms.max_waiters.is_some_and(|most| waiting >= most);
+            let refuses = |it: &WaitingCall<W>| {
+                it.demand.terms.max_waiters.is_some_and(|most| waiting >= most)
+            };
             if self.waiters.get(id).is_some_and(refuses)
                 && let Some(waiter) = self.waiters.leave(id)
             {
@@ -362,7 +368,7 @@ impl<W> Machine<W> {
     /// where it has. A queue in which each waiter gets its turn is told of at most once in that time.
     pub(super) fn long_wait_due(&self) -> Moment {
         // Those who want to lead wait through outages, and have nothing else to do.
-        let can_be_long = |first: &&Waiter<W>| first.demand.terms.outage < ENDLESS;
+        let can_be_long = |first: &&WaitingCall<W>| first.demand.terms.outage < ENDLESS;
         let Some(first) = self.waiters.first().filter(can_be_long) else { return Moment::NEVER };
         let since = match &self.stage {
             Stage::Held(held) => first.asked.max(held.hold.since),

@@ -11,7 +11,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::label::shown;
-use crate::domain::status::Waiting;
+use crate::domain::status::Waiter;
 use crate::store::Blocker;
 use crate::{Token, Wait};
 
@@ -24,7 +24,7 @@ pub(crate) struct LocalView {
     /// one.
     pub(crate) queued: Option<Token>,
     /// The waiters of this process, in the order of arrival.
-    pub(crate) waiters: Vec<Waiting>,
+    pub(crate) waiters: Vec<Waiter>,
     /// The token of an idle lease, and since when it is idle.
     pub(crate) kept: Option<(Token, SystemTime)>,
 }
@@ -46,7 +46,7 @@ impl LocalView {
         view.waiters.extend(machine.waiters.iter().map(|waiter| {
             let label = &waiter.demand.terms.label;
             let label = (!label.is_empty()).then(|| shown(label));
-            Waiting { label, since: at(waiter.asked) }
+            Waiter { label, since: at(waiter.asked) }
         }));
         view
     }

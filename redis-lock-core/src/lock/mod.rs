@@ -49,7 +49,7 @@ pub(crate) use local_view::{Heard, LineStanding, LineView, LocalView};
 pub(crate) use question::{Confirm, Outcome, Question, Wants};
 pub(crate) use reap::{Confirmation, Next, PendingReleases, Reap, lost_to};
 pub(crate) use release::ended;
-pub(crate) use waiters::{Waiter, Waiters};
+pub(crate) use waiters::{Waiters, WaitingCall};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -256,7 +256,7 @@ impl<W> Machine<W> {
     pub(crate) fn ask(
         &mut self,
         demand: Arc<Demand>,
-        waiter: impl FnOnce(Arc<Demand>, Moment) -> Waiter<W>,
+        waiter: impl FnOnce(Arc<Demand>, Moment) -> WaitingCall<W>,
         env: &mut Env<'_, W>,
     ) -> Option<Arc<Hold>> {
         if let Some(hold) = self.take_kept(&demand, env) {
@@ -281,7 +281,7 @@ impl<W> Machine<W> {
         None
     }
 
-    fn join(&mut self, waiter: Waiter<W>, env: &mut Env<'_, W>) {
+    fn join(&mut self, waiter: WaitingCall<W>, env: &mut Env<'_, W>) {
         self.notice_loss(env);
         if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);

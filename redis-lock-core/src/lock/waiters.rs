@@ -19,7 +19,7 @@ const OUTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Waiters<W> {
     /// Ordered by id, which is the order of arrival. A waiter that has left leaves a gap.
-    queue: VecDeque<(u64, Option<Waiter<W>>)>,
+    queue: VecDeque<(u64, Option<WaitingCall<W>>)>,
     count: usize,
     /// When waiters have to get an answer.
     ends: BTreeSet<(Moment, u64)>,
@@ -54,7 +54,7 @@ impl<W> Waiters<W> {
         self.count == 0
     }
 
-    pub(super) fn join(&mut self, waiter: Waiter<W>) {
+    pub(super) fn join(&mut self, waiter: WaitingCall<W>) {
         let until = waiter.until();
         if until != Moment::NEVER {
             self.ends.insert((until, waiter.id));
@@ -74,24 +74,24 @@ impl<W> Waiters<W> {
     }
 
     /// Takes out a waiter that has given up.
-    pub(super) fn leave(&mut self, id: u64) -> Option<Waiter<W>> {
+    pub(super) fn leave(&mut self, id: u64) -> Option<WaitingCall<W>> {
         let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         let waiter = self.queue.get_mut(index)?.1.take()?;
         self.left(&waiter);
         Some(waiter)
     }
 
-    pub(super) fn first(&self) -> Option<&Waiter<W>> {
+    pub(super) fn first(&self) -> Option<&WaitingCall<W>> {
         self.queue.front()?.1.as_ref()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Waiter<W>> {
+    pub(super) fn pop(&mut self) -> Option<WaitingCall<W>> {
         let waiter = self.queue.front_mut()?.1.take()?;
         self.left(&waiter);
         Some(waiter)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter<W>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WaitingCall<W>> {
         self.queue.iter().filter_map(|(_, waiter)| waiter.as_ref())
     }
 
@@ -112,7 +112,7 @@ impl<W> Waiters<W> {
     }
 
     /// Takes out the next caller that does not wait, if it arrived before `moment`.
-    pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<Waiter<W>> {
+    pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<WaitingCall<W>> {
         while let Some(id) = self.no_wait.front().copied() {
             let Some(waiter) = self.get(id) else {
                 self.no_wait.pop_front();
@@ -129,7 +129,7 @@ impl<W> Waiters<W> {
 
     /// The next waiter whose wait has ended at `now`. It is not taken out; see
     /// [`put_off`](Self::put_off) and [`leave`](Self::leave).
-    pub(super) fn overdue(&mut self, now: Moment) -> Option<&Waiter<W>> {
+    pub(super) fn overdue(&mut self, now: Moment) -> Option<&WaitingCall<W>> {
         while let Some((at, id)) = self.ends.first().copied() {
             if at > now {
                 return None;
@@ -151,7 +151,7 @@ impl<W> Waiters<W> {
     }
 
     /// Takes out the waiters that were put off, if they arrived no later than `moment`.
-    pub(super) fn take_late(&mut self, moment: Moment) -> Vec<Waiter<W>> {
+    pub(super) fn take_late(&mut self, moment: Moment) -> Vec<WaitingCall<W>> {
         let (mut stay, mut found) = (Vec::new(), Vec::new());
         for id in mem::take(&mut self.late) {
             match self.get(id) {
@@ -171,12 +171,12 @@ impl<W> Waiters<W> {
 
     /// Takes out the waiters whose time limit for an outage has passed. The last useful answer came
     /// at `useful`.
-    pub(super) fn over_outage(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
+    pub(super) fn over_outage(&mut self, useful: Moment, now: Moment) -> Vec<WaitingCall<W>> {
         if self.outage_due(useful) > now {
             return Vec::new();
         }
         self.outage_check = now.after(OUTAGE_CHECK_INTERVAL);
-        let ended = |waiter: &&Waiter<W>| waiter.outage_end(useful) <= now;
+        let ended = |waiter: &&WaitingCall<W>| waiter.outage_end(useful) <= now;
         let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
         let rest = self.iter().filter(|waiter| !ended(waiter));
         self.outage = rest.map(|waiter| waiter.demand.terms.outage).min().unwrap_or(Duration::MAX);
@@ -194,16 +194,16 @@ impl<W> Waiters<W> {
         self.ends.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Waiter<W>> {
+    pub(super) fn drain(&mut self) -> Vec<WaitingCall<W>> {
         mem::take(self).queue.into_iter().filter_map(|(_, waiter)| waiter).collect()
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&Waiter<W>> {
+    pub(super) fn get(&self, id: u64) -> Option<&WaitingCall<W>> {
         let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         self.queue.get(index)?.1.as_ref()
     }
 
-    fn left(&mut self, waiter: &Waiter<W>) {
+    fn left(&mut self, waiter: &WaitingCall<W>) {
         self.count -= 1;
         if self.count == 0 {
             *self = Self { outage_check: self.outage_check, ..Self::default() };
@@ -226,14 +226,14 @@ impl<W> Waiters<W> {
 
 /// One waiter.
 #[derive(Debug)]
-pub(crate) struct Waiter<W> {
+pub(crate) struct WaitingCall<W> {
     pub(crate) id: u64,
     pub(crate) handle: W,
     pub(crate) demand: Arc<Demand>,
     pub(crate) asked: Moment,
 }
 
-impl<W> Waiter<W> {
+impl<W> WaitingCall<W> {
     pub(crate) fn can_wait(&self) -> bool {
         self.demand.terms.wait != Wait::None
     }
@@ -264,14 +264,18 @@ impl<W> Waiter<W> {
 }
 
 /// The error of a waiter when the lock is busy.
-pub(super) fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
+pub(super) fn busy<W>(
+    waiter: &WaitingCall<W>,
+    blocker: Option<&Blocker>,
+    now: Moment,
+) -> LockError {
     let holder = blocker.and_then(Blocker::holder).map(Box::new);
     let key = waiter.demand.key().to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
 }
 
 /// The error of a waiter that has had no answer.
-pub(super) fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
+pub(super) fn unanswered<W>(waiter: &WaitingCall<W>) -> LockError {
     LockError::backend(Some(waiter.demand.key()), &Fault::no_answer())
 }
 
@@ -318,18 +322,18 @@ mod tests {
 
     /// The same, as a list that is searched.
     #[derive(Default)]
-    struct Plain(Vec<(Waiter<()>, bool)>);
+    struct Plain(Vec<(WaitingCall<()>, bool)>);
 
     impl Plain {
-        fn end((waiter, is_late): &(Waiter<()>, bool)) -> Moment {
+        fn end((waiter, is_late): &(WaitingCall<()>, bool)) -> Moment {
             if *is_late { waiter.answer_by() } else { waiter.until() }
         }
 
-        fn take(&mut self, fits: impl Fn(&(Waiter<()>, bool)) -> bool) -> Vec<u64> {
+        fn take(&mut self, fits: impl Fn(&(WaitingCall<()>, bool)) -> bool) -> Vec<u64> {
             self.0.extract_if(.., |one| fits(one)).map(|(waiter, _)| waiter.id).collect()
         }
 
-        fn take_first(&mut self, fits: impl Fn(&(Waiter<()>, bool)) -> bool) -> Option<u64> {
+        fn take_first(&mut self, fits: impl Fn(&(WaitingCall<()>, bool)) -> bool) -> Option<u64> {
             let index = self.0.iter().position(fits)?;
             Some(self.0.remove(index).0.id)
         }
@@ -342,12 +346,13 @@ mod tests {
         id: u64,
         (waiters, plain): (&mut Waiters<()>, &mut Plain),
     ) -> (Vec<u64>, Vec<u64>) {
-        let ids = |found: Vec<Waiter<()>>| found.iter().map(|waiter| waiter.id).collect();
-        let one = |found: Option<Waiter<()>>| found.iter().map(|waiter| waiter.id).collect();
+        let ids = |found: Vec<WaitingCall<()>>| found.iter().map(|waiter| waiter.id).collect();
+        let one = |found: Option<WaitingCall<()>>| found.iter().map(|waiter| waiter.id).collect();
         match step {
             Step::Join(wait) => {
                 let demand = Arc::new(demand("k").with(|terms| terms.wait = wait));
-                let waiter = || Waiter { id, handle: (), demand: Arc::clone(&demand), asked: now };
+                let waiter =
+                    || WaitingCall { id, handle: (), demand: Arc::clone(&demand), asked: now };
                 waiters.join(waiter());
                 plain.0.push((waiter(), false));
                 Default::default()
@@ -369,7 +374,7 @@ mod tests {
             }
             Step::OverOutage => {
                 let is_due = waiters.outage_due(Moment::START) <= now;
-                let is_over = |waiter: &Waiter<()>| waiter.outage_end(Moment::START) <= now;
+                let is_over = |waiter: &WaitingCall<()>| waiter.outage_end(Moment::START) <= now;
                 let found = ids(waiters.over_outage(Moment::START, now));
                 (found, plain.take(|(waiter, _)| is_due && is_over(waiter)))
             }
@@ -417,7 +422,7 @@ mod tests {
                 prop_assert_eq!(&left, &expected, "{:?}", step);
                 prop_assert_eq!(waiters.is_empty(), expected.is_empty());
                 prop_assert_eq!(waiters.first().map(|first| first.id), expected.first().copied());
-                let any = |fits: fn(&(Waiter<()>, bool)) -> bool| plain.0.iter().any(fits);
+                let any = |fits: fn(&(WaitingCall<()>, bool)) -> bool| plain.0.iter().any(fits);
                 prop_assert_eq!(waiters.any_can_wait(), any(|(waiter, _)| waiter.can_wait()));
                 prop_assert_eq!(waiters.any_no_wait(), any(|(waiter, _)| !waiter.can_wait()));
                 prop_assert!(waiters.any_late() || !any(|(_, is_late)| *is_late));
@@ -432,7 +437,7 @@ mod tests {
         let demand = Arc::new(demand("k"));
         for id in 0..count {
             let demand = Arc::clone(&demand);
-            waiters.join(Waiter { id, handle: (), demand, asked: Moment::START });
+            waiters.join(WaitingCall { id, handle: (), demand, asked: Moment::START });
         }
         waiters
     }

@@ -11,7 +11,7 @@ use super::executor::{cut_short, sleep};
 use super::plan::{Act, CallEnding, PlannedCall, Sort};
 use super::{clock, key_name};
 use crate::domain::clock::Moment;
-use crate::{Guard, LockState, Locks, Request, Wait};
+use crate::{Guard, LockRequest, LockState, Locks, Wait};
 
 pub(super) struct SimulatedCaller {
     pub(super) process: usize,
@@ -68,7 +68,7 @@ impl SimulatedCaller {
         self.command_timeout.min((ttl / 6).clamp(100 * MILLI, 2_000 * MILLI))
     }
 
-    pub(super) fn request(&self, planned: &PlannedCall) -> Request {
+    pub(super) fn request(&self, planned: &PlannedCall) -> LockRequest {
         let name = key_name(planned.keys[0]);
         let mut request = match self.sorts[planned.keys[0]] {
             Sort::Mutex if planned.keys.len() > 1 => {

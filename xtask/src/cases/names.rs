@@ -70,8 +70,8 @@ fn codes(path: &str, name: &str) -> Vec<String> {
         return Vec::new();
     }
     let lies_in = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
-    let in_first_hours = lies_in(&["tests/first_hours"]);
-    let about_macro = in_first_hours
+    let in_misuse = lies_in(&["tests/misuse"]);
+    let about_macro = in_misuse
         || lies_in(&[
             "tests/ui/",
             "tests/attribute",
@@ -82,7 +82,7 @@ fn codes(path: &str, name: &str) -> Vec<String> {
     let catalogue = |code: &str| {
         if about_macro && code.starts_with(['e', 'm']) {
             "macro"
-        } else if in_first_hours && code.starts_with('h') {
+        } else if in_misuse && code.starts_with('h') {
             "hour"
         } else {
             "fault"
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(found("tests/attribute_promise.rs", "fn n1_x() {}"), ["fault-n1"]);
         assert_eq!(found("tests/ui/e04_unused.rs", "fn main() {}"), ["macro-e04"]);
         assert_eq!(
-            found("tests/first_hours/a.rs", "fn h1_x() {}\nfn m08_x() {}"),
+            found("tests/misuse/a.rs", "fn h1_x() {}\nfn m08_x() {}"),
             ["hour-h1", "macro-m08"]
         );
     }

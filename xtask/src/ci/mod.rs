@@ -153,7 +153,7 @@ fn apps() -> Result<()> {
 
 /// Locks on the same nodes as another library, in a workspace of its own, since that brings a driver along.
 fn peers() -> Result<()> {
-    let mut test = cargo(&["test", "--manifest-path", "benches/peers/Cargo.toml", "--locked"]);
+    let mut test = cargo(&["test", "--manifest-path", "peers/bench/Cargo.toml", "--locked"]);
     test.args(["--test", "quorum"]);
     test.env("CARGO_TARGET_DIR", testbed::target_dir().join("peers"));
     must_succeed(test)

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use redis_locks::{LockError, Locks, Request};
+use redis_locks::{LockError, LockRequest, Locks};
 use testbed::{Cluster, Node};
 
 use super::book::Book;
@@ -101,7 +101,7 @@ pub(super) fn wire(name: &str) -> String {
     format!("lock:{name}")
 }
 
-fn request(locks: &Locks, book: &Book) -> Request {
+fn request(locks: &Locks, book: &Book) -> LockRequest {
     let key = &*book.keys[0];
     match book.kind {
         "fenced" => locks.mutex(key).fenced(),

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redis_locks::{Locks, Request};
+use redis_locks::{LockRequest, Locks};
 
 use super::clock::nanos;
 
@@ -13,7 +13,7 @@ const PERIOD: Duration = Duration::from_secs(6);
 const SLOT: Duration = Duration::from_secs(3);
 
 /// The job of the slot at this time, and the request for its lock.
-pub(crate) fn request(locks: &Locks, at: u64) -> (u64, Request) {
+pub(crate) fn request(locks: &Locks, at: u64) -> (u64, LockRequest) {
     let slot = at / nanos(SLOT);
     (slot, locks.mutex(format!("job:{slot}")).once(PERIOD))
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use redis_locks::{Locks, Request};
+use redis_locks::{LockRequest, Locks};
 
 /// How many keys each sort of lock has. Even, so that each sort is on both servers; and few, where
 /// more holders fit, so that there are always some who must wait.
@@ -132,7 +132,7 @@ impl Kind {
     }
 
     /// A request for the lock with this number, or for several mutexes.
-    pub(crate) fn request(self, locks: &Locks, keys: &[u64]) -> Request {
+    pub(crate) fn request(self, locks: &Locks, keys: &[u64]) -> LockRequest {
         let key = keys[0];
         match self {
             Self::Mutex => locks.mutex(self.lock(key)),

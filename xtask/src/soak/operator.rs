@@ -1,5 +1,5 @@
 use anyhow::{Result, bail};
-use redis_locks::{LockError, LockKind, Locks, Status};
+use redis_locks::{LockError, LockKind, LockStatus, Locks};
 
 use super::clock::now;
 use super::event::Event;
@@ -42,7 +42,7 @@ pub(super) async fn list(locks: &Locks, sort: &str) -> Result<Event> {
 }
 
 /// Fails when more have the lock than may.
-fn seen(status: Result<Status, LockError>) -> Result<Event> {
+fn seen(status: Result<LockStatus, LockError>) -> Result<Event> {
     let status = match status {
         Ok(status) => status,
         Err(LockError::Backend { .. } | LockError::Shutdown) => return Ok(Event::Failed),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use redis::{Client, Cmd, Connection, RedisResult, Value};
-use redis_locks::{LockError, Locks, Request};
+use redis_locks::{LockError, LockRequest, Locks};
 
 use super::TTL;
 use super::random::Random;
@@ -112,7 +112,7 @@ pub(super) async fn ask_for_its_lock(
     random: &mut Random,
     on_quorum: bool,
 ) -> Result<()> {
-    let request: Request = match random.below(4) {
+    let request: LockRequest = match random.below(4) {
         0 => locks.read(LOCK),
         1 => locks.write(LOCK),
         2 if !on_quorum => locks.permit(LOCK, 3),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use redis_locks::Request;
+use redis_locks::LockRequest;
 
 use super::kind::Kind;
 use super::random::Random;
@@ -69,14 +69,14 @@ impl Terms {
         Self { linger: None, ..self }
     }
 
-    pub(crate) fn of(self, request: Request) -> Request {
+    pub(crate) fn of(self, request: LockRequest) -> LockRequest {
         let request = request.ttl(self.ttl).fair(self.fair).renew(self.renew);
         let request = if self.waits { request.wait(WAIT) } else { request.no_wait() };
-        let request = self.linger.into_iter().fold(request, Request::linger);
-        let request = self.min_hold.into_iter().fold(request, Request::min_hold);
-        let request = self.max_waiters.into_iter().fold(request, Request::max_waiters);
+        let request = self.linger.into_iter().fold(request, LockRequest::linger);
+        let request = self.min_hold.into_iter().fold(request, LockRequest::min_hold);
+        let request = self.max_waiters.into_iter().fold(request, LockRequest::max_waiters);
         let request = request.margin(self.margin);
-        self.max_hold.into_iter().fold(request, Request::max_hold)
+        self.max_hold.into_iter().fold(request, LockRequest::max_hold)
     }
 }
 

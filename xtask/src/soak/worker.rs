@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks, LossReason, Request, Scripting};
+use redis_locks::{Guard, LockError, LockRequest, Locks, LossReason, Scripting};
 
 use super::addresses::Addresses;
 use super::belief::Auditor;
@@ -293,7 +293,7 @@ impl Task {
         late_above(GRACE, watch)
     }
 
-    fn request(&self, kind: Kind, keys: &[u64], terms: Terms) -> Request {
+    fn request(&self, kind: Kind, keys: &[u64], terms: Terms) -> LockRequest {
         let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let request = kind.request(locks, keys);
         let terms = if self.on_quorum { terms.without_linger() } else { terms };

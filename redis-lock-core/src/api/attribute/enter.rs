@@ -16,7 +16,7 @@ use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
 use crate::observe::log;
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
-use crate::{Guard, LockError, LockKey, Locks, Request, Wait};
+use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
 
 /// The state of one call: what is known of the function, and the lock once it is acquired.
 ///
@@ -105,10 +105,10 @@ impl Scope {
         &self,
         locks: Option<&Locks>,
         key: Result<LockKey, LockError>,
-    ) -> Result<Request, LockError> {
+    ) -> Result<LockRequest, LockError> {
         let key = key?;
         let locks = manager(locks)?;
-        let request = Request::new(locks.into_owned(), self.open().plan.kind(), Keys::One(key));
+        let request = LockRequest::new(locks.into_owned(), self.open().plan.kind(), Keys::One(key));
         Ok(self.open().plan.apply(request))
     }
 
@@ -120,7 +120,7 @@ impl Scope {
         &self,
         locks: Option<&Locks>,
         keys: Result<Vec<LockKey>, LockError>,
-    ) -> Result<Request, LockError> {
+    ) -> Result<LockRequest, LockError> {
         let keys = keys?;
         Ok(self.open().plan.apply(manager(locks)?.all(keys)))
     }
@@ -155,7 +155,7 @@ impl Scope {
     }
 
     /// Asks for the lock.
-    pub fn ask(&self, request: Result<Request, LockError>) {
+    pub fn ask(&self, request: Result<LockRequest, LockError>) {
         // Asked for now and not at the first poll: otherwise the request would be stored in the
         // future until then.
         let begun = request.and_then(|mut request| {
@@ -197,7 +197,7 @@ impl Scope {
     /// Those of the request, and of its making.
     pub fn blocking_acquire(
         &self,
-        request: Result<Request, LockError>,
+        request: Result<LockRequest, LockError>,
     ) -> Result<&Guard, LockError> {
         let request = request?;
         self.check(&request);
@@ -209,7 +209,7 @@ impl Scope {
 
     /// Warns once for each function whose value for a busy lock is never returned, because its calls
     /// wait for ever.
-    fn check(&self, request: &Request) {
+    fn check(&self, request: &LockRequest) {
         static WARNED: NonPoisonMutex<BTreeSet<&str>> = NonPoisonMutex::new(BTreeSet::new());
         let plan = &self.open().plan;
         let options = &request.options;
@@ -408,7 +408,7 @@ impl fmt::Debug for Scope {
 }
 
 /// The request for one of a number of permits that is only known at run time.
-pub fn with_permits(mut request: Request, limit: u32) -> Request {
+pub fn with_permits(mut request: LockRequest, limit: u32) -> LockRequest {
     request.kind = Kind::Permit { limit };
     request
 }

@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use crate::domain::kind::{Kind, Title};
 use crate::domain::label::of_path;
-use crate::{LockError, Request};
+use crate::{LockError, LockRequest};
 
 /// An option of an annotated function that is known when it is compiled, under the name of what it
-/// becomes on a [`Request`].
+/// becomes on a [`LockRequest`].
 ///
 /// A list of these is a constant by its mere form. Whatever would have to be computed for it, rustc
 /// would compute for each function anew whenever it checks the program; so a time is its whole
@@ -44,41 +44,41 @@ pub enum Fixed {
     write,
     /// See `Locks::permit`.
     permits(u32),
-    /// See `Request::ttl`.
+    /// See `LockRequest::ttl`.
     ttl(u64, u32),
-    /// See `Request::never_expires`.
+    /// See `LockRequest::never_expires`.
     never_expires,
-    /// See `Request::wait`.
+    /// See `LockRequest::wait`.
     wait(u64, u32),
-    /// See `Request::wait_forever`.
+    /// See `LockRequest::wait_forever`.
     wait_forever,
-    /// See `Request::no_wait`.
+    /// See `LockRequest::no_wait`.
     no_wait,
-    /// See `Request::renew`.
+    /// See `LockRequest::renew`.
     renew(bool),
-    /// See `Request::fair`.
+    /// See `LockRequest::fair`.
     fair(bool),
-    /// See `Request::max_waiters`.
+    /// See `LockRequest::max_waiters`.
     max_waiters(usize),
-    /// See `Request::max_hold`.
+    /// See `LockRequest::max_hold`.
     max_hold(u64, u32),
-    /// See `Request::min_hold`.
+    /// See `LockRequest::min_hold`.
     min_hold(u64, u32),
-    /// See `Request::once`.
+    /// See `LockRequest::once`.
     once(u64, u32),
-    /// See `Request::repair_orphan`.
+    /// See `LockRequest::repair_orphan`.
     repair_orphan(u64, u32),
-    /// See `Request::linger`.
+    /// See `LockRequest::linger`.
     linger(u64, u32),
-    /// See `Request::outage`.
+    /// See `LockRequest::outage`.
     outage(u64, u32),
-    /// See `Request::label`; the function's path otherwise.
+    /// See `LockRequest::label`; the function's path otherwise.
     label(&'static str),
-    /// See `Request::margin`.
+    /// See `LockRequest::margin`.
     margin(u64, u32),
-    /// See `Request::fenced`.
+    /// See `LockRequest::fenced`.
     fenced,
-    /// See `Request::reentrant`.
+    /// See `LockRequest::reentrant`.
     reentrant,
     /// Lets the body run to its end when the lock is lost, and keeps its value.
     finish,
@@ -141,7 +141,7 @@ impl Plan {
         self.known.iter().any(option)
     }
 
-    pub(super) fn apply(&self, mut request: Request) -> Request {
+    pub(super) fn apply(&self, mut request: LockRequest) -> LockRequest {
         request.options.label = Some(of_path(self.label));
         request.options.title = Title { lock: self.lock, function: self.label };
         self.known.iter().fold(request, |request, known| known.apply(request))
@@ -149,7 +149,7 @@ impl Plan {
 }
 
 impl Fixed {
-    fn apply(self, request: Request) -> Request {
+    fn apply(self, request: LockRequest) -> LockRequest {
         match self {
             Self::ttl(seconds, nanoseconds) => request.ttl(Duration::new(seconds, nanoseconds)),
             Self::never_expires => request.never_expires(),

@@ -127,7 +127,7 @@ impl Bench {
 
     pub(crate) fn ask(&mut self, id: u64, demand: Demand) {
         let demand = Arc::new(demand);
-        let waiter = |demand, asked| Waiter { id, handle: id, demand, asked };
+        let waiter = |demand, asked| WaitingCall { id, handle: id, demand, asked };
         let taken = self.step(|machine, env| machine.ask(demand, waiter, env));
         self.effects.later.extend(taken.map(|hold| Later::Grant(id, hold)));
     }

@@ -11,7 +11,7 @@ use crate::lock::hold::Hold;
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::executor::sleep;
 use crate::simulation::random::Random;
-use crate::{Guard, LockError, Locks, LossReason, Request, Token};
+use crate::{Guard, LockError, LockRequest, Locks, LossReason, Token};
 
 /// The lease of those who take locks at random.
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
@@ -89,7 +89,7 @@ pub(super) struct QuorumCaller {
 }
 
 impl QuorumCaller {
-    fn request(&mut self, key: &'static str) -> Request {
+    fn request(&mut self, key: &'static str) -> LockRequest {
         match key {
             FENCED => self.locks.mutex(key).fenced(),
             _ if self.random.percent(50) => self.locks.read(key),

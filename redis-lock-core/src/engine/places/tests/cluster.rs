@@ -18,7 +18,7 @@ use crate::store::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
     TaskWaker, Wire,
 };
-use crate::{Builder, Locks};
+use crate::{Locks, LocksBuilder};
 
 /// What keys begin with.
 const NAMESPACE: &str = "lock:";
@@ -74,7 +74,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn locks(&self, builder: Builder) -> Locks {
+    pub(super) fn locks(&self, builder: LocksBuilder) -> Locks {
         builder.simulated(&|manager| {
             let (cluster, manager) = (self.clone(), Arc::clone(manager));
             Arbiter::Several(Arc::new(Seen { cluster, manager }))
