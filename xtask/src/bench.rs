@@ -1,9 +1,9 @@
 use std::env;
 
-use anyhow::{Result, anyhow, bail};
-use testbed::{Flavor, Permission, ServerBinary, find_or_install};
+use anyhow::{Context, Result};
 
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::trials;
 
 /// The other lock crates and their drivers are no dependencies of ours: they have a package of
 /// their own.
@@ -14,16 +14,9 @@ const OUT: &str = "docs/bench";
 /// Finds or fetches servers, then measures all libraries side by side. A full run writes
 /// `docs/bench`; a quick one, or one of a few works, only shows what it found.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
-    if server.flavor() != Flavor::Redis {
-        bail!(
-            "figures are for Redis and Valkey, and only {server} was found: install redis-server"
-        );
-    }
+    let server = trials::server(false)?;
     // Everything that takes long to fetch is fetched before anything is measured.
-    if ServerBinary::valkey(9).is_none() {
-        bail!("figures are for Redis and Valkey, and Valkey 9 was neither found nor fetched");
-    }
+    trials::version("9").context("figures are for Redis and Valkey")?;
 
     let mut build = cargo(&["build", "--release", "--manifest-path", PEERS]);
     share_target(&mut build);
@@ -35,13 +28,13 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     if rest.is_empty() {
         measure.args(["--out", OUT]);
     }
-    measure.args(rest).env("REDIS_LOCKS_SERVER", server.path());
+    measure.args(rest).env("REDIS_LOCKS_SERVER", server);
     must_succeed(measure)
 }
 
 /// Builds where the rest of the repository does, whatever the package's own root is.
 fn share_target(command: &mut std::process::Command) {
     if env::var_os("CARGO_TARGET_DIR").is_none() {
-        command.env("CARGO_TARGET_DIR", testbed::target_dir());
+        command.env("CARGO_TARGET_DIR", target_dir());
     }
 }

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use anyhow::{Context, Result};
-use testbed::target_dir;
 
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, must_succeed, target_dir};
 
 /// How many functions a program has.
 const FUNCTIONS: u32 = 500;

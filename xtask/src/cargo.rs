@@ -1,5 +1,5 @@
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -21,12 +21,12 @@ pub(crate) fn must_succeed(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether `cargo <name>` is installed.
-pub(crate) fn has_command(name: &str) -> bool {
-    cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())
-}
-
 /// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."))
+}
+
+/// Where cargo builds: what commands install or generate goes below it.
+pub(crate) fn target_dir() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }

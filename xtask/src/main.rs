@@ -5,22 +5,17 @@ mod build_time;
 mod cargo;
 mod cases;
 mod ci;
-mod demo;
 mod floors;
 mod links;
-mod mayhem;
-mod memory;
 mod minutes;
 mod mutants;
-mod outages;
-mod server_choice;
-mod servers;
 mod shape;
 mod simulate;
-mod soak;
 mod test;
 mod threads;
+mod tools;
 mod tracked;
+mod trials;
 mod verify;
 
 use std::process::ExitCode;
@@ -28,9 +23,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use outages::OutageOptions;
 use simulate::SimulateOptions;
-use soak::{Mix, SoakOptions, WorkerTerms};
 
 /// The commands of this repository
 #[derive(Parser)]
@@ -52,19 +45,11 @@ enum Command {
         filters: Vec<String>,
     },
     /// Processes share a counter, without and with the lock
-    Demo {
-        /// Install a package of the system without asking, where there is no server
-        #[arg(long)]
-        yes: bool,
-    },
-    /// A process of the demo
-    #[command(hide = true)]
-    DemoWorker(demo::WorkerOptions),
+    #[command(disable_help_flag = true)]
+    Demo(PassedOn),
     /// Random faults on real servers, with a check of the history
-    Soak(SoakOptions),
-    /// A process of the soak
-    #[command(hide = true)]
-    SoakWorker(WorkerTerms),
+    #[command(disable_help_flag = true)]
+    Soak(PassedOn),
     /// The real engine in a simulated world
     Simulate(SimulateOptions),
     /// What threads share, in many orders of their steps
@@ -76,28 +61,17 @@ enum Command {
     /// What an annotated function costs a build, in time and code
     BuildTime,
     /// 500 waiters in ten processes that are killed at random
-    Mayhem {
-        #[arg(long, default_value_t = 120)]
-        seconds: u64,
-        /// Which processes do without scripts
-        #[arg(long, value_enum, default_value_t = Mix::Auto)]
-        scripting: Mix,
-    },
+    #[command(disable_help_flag = true)]
+    Mayhem(PassedOn),
     /// Whether contended keys leave the memory of a process as it is
-    Memory {
-        #[arg(long, default_value_t = 600)]
-        seconds: u64,
-    },
+    #[command(disable_help_flag = true)]
+    Memory(PassedOn),
     /// What locks on a cluster of 3 + 3 cost while slots move, and while primaries are killed
-    Outages(OutageOptions),
+    #[command(disable_help_flag = true)]
+    Outages(PassedOn),
     /// Every public call on each server that can be had, in each setting, against docs/PROTOCOL.md
-    Servers {
-        /// Write the table of the document
-        #[arg(long)]
-        write: bool,
-        /// Only these servers: 5.0, 6.0, 6.2, here, 7.4, 8, 9
-        versions: Vec<String>,
-    },
+    #[command(disable_help_flag = true)]
+    Servers(PassedOn),
     /// The tests of faults, and those without scripts, on each server that can be had
     TestOn {
         /// Only these servers: 5.0, 6.0, 6.2, here, 7.4, 8, 9
@@ -138,6 +112,8 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
+    /// Install the tools that checks need
+    Tools,
     /// All that has to pass: checks of every sort, then the tests
     Ci {
         /// Only these; `long` for those that build other packages from nothing
@@ -165,17 +141,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { yes, filters } => test::run(yes, &filters),
-        Command::Demo { yes } => demo::run(yes),
-        Command::DemoWorker(options) => demo::work(&options),
-        Command::Soak(options) => soak::run(options),
-        Command::SoakWorker(terms) => soak::work(&terms),
+        Command::Demo(it) => trials::run("demo", &it.options),
+        Command::Soak(it) => trials::run("soak", &it.options),
+        Command::Mayhem(it) => trials::run("mayhem", &it.options),
+        Command::Memory(it) => trials::run("memory", &it.options),
+        Command::Outages(it) => trials::run("outages", &it.options),
+        Command::Servers(it) => trials::run("servers", &it.options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Threads { schedules } => threads::run(schedules),
         Command::BuildTime => build_time::run(),
-        Command::Mayhem { seconds, scripting } => mayhem::run(seconds, scripting),
-        Command::Memory { seconds } => memory::run(seconds),
-        Command::Outages(options) => outages::run(&options),
-        Command::Servers { write, versions } => servers::run(write, &versions),
         Command::TestOn { versions } => test::on_servers(&versions),
         Command::Tenants { seconds } => test::tenants(seconds),
         Command::Mutants { files } => mutants::run(&files),
@@ -186,6 +160,7 @@ fn run(command: Command) -> Result<()> {
         Command::Links => links::run(),
         Command::Cases { write } => cases::run(write),
         Command::PublicApi { write } => ci::public_api(write),
+        Command::Tools => tools::install(),
         Command::Ci { steps } => ci::run(&steps),
     }
 }

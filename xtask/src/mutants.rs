@@ -2,7 +2,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::cargo::{cargo, has_command, must_succeed, root};
+use crate::cargo::{cargo, must_succeed, root};
+use crate::tools;
 
 /// The parts that decide without I/O, below `redis-lock-core/src`: files by their names and folders
 /// with all their files, wherever in the tree they lie. The simulation is a test, not one of them.
@@ -26,7 +27,7 @@ const TESTS: [&str; 8] =
 /// Changes the code in small ways, one at a time, and shows which changes no test sees: by
 /// cargo-mutants, over the parts without I/O or over the files that are named.
 pub(crate) fn run(files: &[String]) -> Result<()> {
-    if !has_command("mutants") {
+    if !tools::has("mutants") {
         bail!("cargo-mutants is not there; `cargo install --locked cargo-mutants` installs it");
     }
     let mut mutants = cargo(&["mutants", "--package", "redis-lock-core"]);

@@ -2,21 +2,22 @@ use std::fs;
 use std::num::NonZero;
 use std::process::Command;
 
-use anyhow::{Result, anyhow};
-use testbed::{Permission, ServerBinary, find_or_install, target_dir};
+use anyhow::Result;
 
-use crate::cargo::{cargo, has_command, must_succeed};
-use crate::servers::SERVERS;
+use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::{tools, trials};
+
+/// The servers that tests of versions run on.
+const SERVERS: [&str; 7] = ["5.0", "6.0", "6.2", "here", "7.4", "8", "9"];
 
 /// Makes sure that servers are installed, then runs every test of the workspace.
 pub(crate) fn run(yes: bool, filters: &[String]) -> Result<()> {
-    let permission = if yes { Permission::System } else { Permission::Ask };
-    run_by(has_command("nextest"), permission, filters)
+    run_by(tools::has("nextest"), yes, filters)
 }
 
 /// The same with plain `cargo test`, where the tests of one binary share a process.
 pub(crate) fn plain() -> Result<()> {
-    run_by(false, Permission::Ask, &[])
+    run_by(false, false, &[])
 }
 
 /// The tests of faults, and those of locks without scripts: programs, and parts of the tests' names.
@@ -38,7 +39,7 @@ pub(crate) fn on_servers(wanted: &[String]) -> Result<()> {
 /// A part of them on the oldest server, on 6.2 and on the newest. Without nextest it is all of them.
 pub(crate) fn versions() -> Result<()> {
     let wanted = ["5.0", "6.2", "9"].map(str::to_owned);
-    run_on(&wanted, || match has_command("nextest") {
+    run_on(&wanted, || match tools::has("nextest") {
         true => vec![nextest_of_faults(OF_VERSIONS)],
         false => tests_of_faults(),
     })
@@ -46,20 +47,23 @@ pub(crate) fn versions() -> Result<()> {
 
 fn run_on(wanted: &[String], tests: impl Fn() -> Vec<Command>) -> Result<()> {
     let mut failures = Vec::new();
-    for (version, find) in SERVERS {
+    for version in SERVERS {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == version) {
             continue;
         }
-        let Some(server) = find() else {
-            anyhow::ensure!(wanted.is_empty(), "the server {version} can't be had");
-            eprintln!("== not run: the server {version} can't be had");
-            continue;
+        eprintln!("== {version}");
+        let server = match trials::version(version) {
+            Ok(server) => server,
+            Err(error) if !wanted.is_empty() => return Err(error),
+            Err(_) => {
+                eprintln!("== not run: the server {version} can't be had");
+                continue;
+            }
         };
-        eprintln!("== {server}");
         for mut tests in tests() {
-            tests.env("REDIS_LOCKS_SERVER", server.path());
+            tests.env("REDIS_LOCKS_SERVER", &server);
             if let Err(error) = must_succeed(tests) {
-                failures.push(format!("on {server}: {error}"));
+                failures.push(format!("on {version}: {error}"));
             }
         }
     }
@@ -68,7 +72,7 @@ fn run_on(wanted: &[String], tests: impl Fn() -> Vec<Command>) -> Result<()> {
 }
 
 fn tests_of_faults() -> Vec<Command> {
-    if has_command("nextest") {
+    if tools::has("nextest") {
         let among = |(binary, name): (&str, &str)| format!("binary({binary}) & test(~{name})");
         return vec![nextest_of_faults(&OF_FAULTS.map(among).join(" | "))];
     }
@@ -106,19 +110,16 @@ pub(crate) fn tenants(seconds: u64) -> Result<()> {
 
 /// The tests that take a minute or more.
 pub(crate) fn slow() -> Result<()> {
-    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
     let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);
     tests.args(["--test", "observe_events", "--", "--ignored", "--nocapture"]);
-    tests.env("REDIS_LOCKS_SERVER", server.path());
+    tests.env("REDIS_LOCKS_SERVER", trials::server(false)?);
     must_succeed(tests)
 }
 
-fn run_by(by_nextest: bool, permission: Permission, filters: &[String]) -> Result<()> {
-    let server = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
-    eprintln!("tests run on {server}");
-    match ServerBinary::valkey(9) {
-        Some(valkey) => eprintln!("and, where they need it, on {valkey}"),
-        None => eprintln!("tests that need Valkey 9 are skipped: none was found or fetched"),
+fn run_by(by_nextest: bool, yes: bool, filters: &[String]) -> Result<()> {
+    let server = trials::server(yes)?;
+    if trials::version("9").is_err() {
+        eprintln!("tests that need Valkey 9 are skipped: none was found or fetched");
     }
 
     let skipped = target_dir().join("skipped-tests.txt");
@@ -130,7 +131,7 @@ fn run_by(by_nextest: bool, permission: Permission, filters: &[String]) -> Resul
     };
     // All failures are shown, not only the first.
     tests.arg("--no-fail-fast");
-    tests.env("REDIS_LOCKS_SERVER", server.path()).env("TESTBED_SKIPPED", &skipped).args(filters);
+    tests.env("REDIS_LOCKS_SERVER", &server).env("TESTBED_SKIPPED", &skipped).args(filters);
     let tests = must_succeed(tests);
     if let Ok(lines) = fs::read_to_string(&skipped) {
         eprint!("{lines}");
@@ -138,7 +139,7 @@ fn run_by(by_nextest: bool, permission: Permission, filters: &[String]) -> Resul
 
     let mut documentation = cargo(&["test", "--workspace", "--all-features", "--doc"]);
     documentation.arg("--no-fail-fast");
-    documentation.env("REDIS_LOCKS_SERVER", server.path()).args(filters);
+    documentation.env("REDIS_LOCKS_SERVER", &server).args(filters);
     let documented = must_succeed(documentation);
     tests.and(documented)
 }

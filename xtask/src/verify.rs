@@ -1,9 +1,9 @@
 use std::env;
 
-use anyhow::{Result, anyhow};
-use testbed::{Permission, find_or_install};
+use anyhow::Result;
 
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::trials;
 
 /// The other libraries are no dependencies of ours: they have a package of their own.
 const VERIFY: &str = "peers/faults/Cargo.toml";
@@ -14,13 +14,13 @@ const OUT: &str = "docs/verify";
 /// `docs/verify`; one of some rounds, faults or libraries only shows what it found, unless `--out` says
 /// where to write it.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
+    let server = trials::server(false)?;
     let mut verify = cargo(&["run", "--quiet", "--manifest-path", VERIFY, "--"]);
     // Built where the rest of the repository is, whatever the package's own root is.
     if env::var_os("CARGO_TARGET_DIR").is_none() {
-        verify.env("CARGO_TARGET_DIR", testbed::target_dir());
+        verify.env("CARGO_TARGET_DIR", target_dir());
     }
-    verify.args(rest).env("REDIS_LOCKS_SERVER", server.path());
+    verify.args(rest).env("REDIS_LOCKS_SERVER", server);
     if rest.is_empty() {
         verify.args(["--out", OUT]);
     }

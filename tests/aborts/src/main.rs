@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_locks::Locks;
+use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
@@ -73,7 +74,8 @@ fn main() {
     if cfg!(not(panic = "abort")) {
         panic!("it shows nothing where panics can be caught");
     }
-    let url = std::env::args().nth(1).expect("the URL of a server");
+    let server = Server::start();
+    let url = server.url();
     // The main thread is never taken for a worker.
     let elsewhere = thread::spawn(move || {
         for runtime in runtimes() {
@@ -87,4 +89,5 @@ fn main() {
         locks.blocking_shutdown();
     });
     elsewhere.join().expect("a thread that ends");
+    server.assert_clean();
 }

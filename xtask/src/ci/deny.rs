@@ -1,13 +1,11 @@
 use anyhow::Result;
 
-use crate::cargo::{cargo, has_command, must_succeed};
+use crate::cargo::{cargo, must_succeed};
+use crate::tools;
 
 /// Checks licences, sources and versions of dependencies against `deny.toml`. Security advisories
 /// are left out, because their list is downloaded and changes without a change here.
 pub(super) fn check() -> Result<()> {
-    if !has_command("deny") {
-        eprintln!("not checked: cargo-deny is not installed");
-        return Ok(());
-    }
+    tools::require("deny")?;
     must_succeed(cargo(&["deny", "check", "bans", "licenses", "sources"]))
 }

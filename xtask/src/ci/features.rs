@@ -1,8 +1,7 @@
 use anyhow::Result;
-use testbed::target_dir;
 
 use super::packages::{Package, published};
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, must_succeed, target_dir};
 
 /// The package whose code depends on features. Others pass theirs on to it.
 const WITH_CODE: &str = "redis-lock-core";

@@ -2,29 +2,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use testbed::target_dir;
 
-use super::compilers;
 use super::packages::published;
-use crate::cargo::{must_succeed, root};
-use crate::tracked;
+use crate::cargo::{must_succeed, root, target_dir};
+use crate::{tools, tracked};
 
 /// Checks the published packages with the lowest versions of their dependencies that their manifests
 /// allow. Needs nightly, whose cargo can choose them.
 pub(super) fn check() -> Result<()> {
-    let Some(nightly) = compilers::installed("nightly") else {
-        eprintln!("not checked: there is no nightly compiler to choose the lowest versions");
-        return Ok(());
-    };
+    let nightly = tools::toolchain("nightly")?;
     let folder = target_dir().join("oldest-dependencies");
     copy_to(&folder)?;
-    let mut lock = compilers::with_toolchain(&nightly);
+    let mut lock = tools::with_toolchain(&nightly);
     lock.args(["-Z", "direct-minimal-versions", "generate-lockfile", "--quiet"]);
     must_succeed({
         lock.current_dir(&folder);
         lock
     })?;
-    let mut check = compilers::with_toolchain(&nightly);
+    let mut check = tools::with_toolchain(&nightly);
     check.args(["check", "--quiet", "--workspace", "--all-features"]).current_dir(&folder);
     check.env("CARGO_TARGET_DIR", folder.join("target"));
     must_succeed(check)

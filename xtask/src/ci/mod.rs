@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use self::beside::Beside;
-use crate::cargo::{cargo, must_succeed};
-use crate::{cases, floors, links, servers, shape, test, threads};
+use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::{cases, floors, links, shape, test, threads, trials};
 
 type Work = fn() -> Result<()>;
 type Step = (&'static str, Work);
@@ -33,7 +33,7 @@ const STEPS: [Step; 13] = [
     ("oldest-compiler", compilers::oldest),
     ("features", features::check),
     ("tests", || test::run(false, &[])),
-    ("servers", || servers::run(false, &["5.0", "6.2", "9"].map(str::to_owned))),
+    ("servers", || trials::run("servers", &["5.0", "6.2", "9"].map(str::to_owned))),
     ("versions", test::versions),
 ];
 
@@ -138,7 +138,7 @@ fn documentation() -> Result<()> {
 fn frameworks() -> Result<()> {
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--locked"]);
     clippy.args(["--manifest-path", "tests/frameworks/Cargo.toml"]);
-    clippy.env("CARGO_TARGET_DIR", testbed::target_dir().join("frameworks"));
+    clippy.env("CARGO_TARGET_DIR", target_dir().join("frameworks"));
     // Clippy says what the compiler says, and more.
     clippy.args(["--", "-D", "warnings"]);
     must_succeed(clippy)
@@ -147,7 +147,7 @@ fn frameworks() -> Result<()> {
 /// The larger examples, each a program with its own dependencies and tests.
 fn apps() -> Result<()> {
     let mut test = cargo(&["test", "--manifest-path", "examples/apps/Cargo.toml", "--locked"]);
-    test.env("CARGO_TARGET_DIR", testbed::target_dir().join("apps"));
+    test.env("CARGO_TARGET_DIR", target_dir().join("apps"));
     must_succeed(test)
 }
 
@@ -155,7 +155,7 @@ fn apps() -> Result<()> {
 fn peers() -> Result<()> {
     let mut test = cargo(&["test", "--manifest-path", "peers/bench/Cargo.toml", "--locked"]);
     test.args(["--test", "quorum"]);
-    test.env("CARGO_TARGET_DIR", testbed::target_dir().join("peers"));
+    test.env("CARGO_TARGET_DIR", target_dir().join("peers"));
     must_succeed(test)
 }
 

@@ -2,9 +2,9 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use super::compilers;
 use super::packages::{Package, published};
-use crate::cargo::{has_command, root};
+use crate::cargo::root;
+use crate::tools;
 
 /// Where the public API is written down, one file for each package.
 const FOLDER: &str = "tests/public-api";
@@ -12,11 +12,8 @@ const FOLDER: &str = "tests/public-api";
 /// Fails when the public API of a library is not what is written down; `--write` writes it down.
 /// Needs cargo-public-api and nightly.
 pub(crate) fn run(writes: bool) -> Result<()> {
-    let nightly = compilers::installed("nightly");
-    let Some(nightly) = nightly.filter(|_| has_command("public-api")) else {
-        eprintln!("not checked: cargo-public-api or a nightly compiler is not installed");
-        return Ok(());
-    };
+    tools::require("public-api")?;
+    let nightly = tools::toolchain("nightly")?;
     for Package { name, .. } in published()? {
         let folder = if name == "redis-locks" { root().to_owned() } else { root().join(&name) };
         if folder.join("src/lib.rs").exists() {
@@ -27,7 +24,7 @@ pub(crate) fn run(writes: bool) -> Result<()> {
 }
 
 fn compare(name: &str, nightly: &str, writes: bool) -> Result<()> {
-    let mut list = compilers::with_toolchain(nightly);
+    let mut list = tools::with_toolchain(nightly);
     list.args(["public-api", "--package", name, "--all-features", "--color", "never"]);
     list.args(["--omit", "blanket-impls,auto-trait-impls,auto-derived-impls"]);
     let output = list.output().context("cargo-public-api")?;

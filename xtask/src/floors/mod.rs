@@ -21,7 +21,7 @@ struct Checked {
     floors: &'static [&'static str],
 }
 
-const CRATES: [Checked; 17] = [
+const CRATES: [Checked; 18] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &[
@@ -41,6 +41,7 @@ const CRATES: [Checked; 17] = [
     Checked { folder: "redis-lock-cli/src", floors: &[] },
     Checked { folder: "testbed/src", floors: &[] },
     Checked { folder: "testbed/fork/src", floors: &[] },
+    Checked { folder: "trials/src", floors: &[] },
     Checked { folder: "xtask/src", floors: &[] },
     Checked { folder: "peers/bench/src", floors: &[] },
     Checked { folder: "peers/faults/src", floors: &[] },

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use testbed::ServerBinary;
 
-use crate::cargo::root;
+use crate::root;
 use calls::{CALLS, Call, HELD_WHILE_FULL, Told};
 use settings::{Setting, Started};
 use table::Table;

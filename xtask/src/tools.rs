@@ -1,0 +1,70 @@
+//! The tools that checks need beside a Rust toolchain.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{cargo, must_succeed};
+
+/// Programs of cargo, each in the version that the checks were written for.
+const PROGRAMS: [(&str, &str); 3] =
+    [("nextest", "0.9.143"), ("deny", "0.20.2"), ("public-api", "0.52.0")];
+
+/// The oldest compiler that is promised to work: `rust-version` of the workspace.
+pub(crate) const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// Installs what is missing, and leaves what is there.
+pub(crate) fn install() -> Result<()> {
+    for toolchain in [OLDEST, "nightly"] {
+        if installed(toolchain).is_none() {
+            let mut add = Command::new("rustup");
+            add.args(["toolchain", "add", toolchain, "--profile", "minimal", "--no-self-update"]);
+            must_succeed(add)?;
+        }
+    }
+    for (name, version) in PROGRAMS {
+        if !has(name) {
+            let package = format!("cargo-{name}@{version}");
+            must_succeed(cargo(&["install", "--locked", &package]))?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if `cargo <name>` is missing.
+pub(crate) fn require(name: &str) -> Result<()> {
+    if !has(name) {
+        bail!("cargo-{name} is missing; `cargo xtask tools` installs it");
+    }
+    Ok(())
+}
+
+/// The toolchain of this version, such as `1.88.0-x86_64-unknown-linux-gnu`.
+pub(crate) fn toolchain(version: &str) -> Result<String> {
+    installed(version)
+        .with_context(|| format!("Rust {version} is missing; `cargo xtask tools` installs it"))
+}
+
+/// Cargo of another toolchain, by way of rustup: the cargo that runs us belongs to one only.
+pub(crate) fn with_toolchain(toolchain: &str) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", toolchain, "cargo"]).current_dir(crate::cargo::root());
+    command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// Whether `cargo <name>` is installed.
+pub(crate) fn has(name: &str) -> bool {
+    let mut version = cargo(&[name, "--version"]);
+    version.stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+fn installed(version: &str) -> Option<String> {
+    let output = Command::new("rustup").args(["toolchain", "list"]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.lines().find_map(|line| {
+        let name = line.split_whitespace().next()?;
+        let rest = name.strip_prefix(version)?;
+        rest.starts_with(['.', '-']).then(|| name.to_owned())
+    })
+}
