@@ -1,7 +1,7 @@
 //! One leader among many, and another one when it is gone: `cargo run --example leadership`.
 //!
 //! Each process calls `lead`. One at a time runs the body; when its lock is lost (it was frozen, the
-//! server forgot, an operator ended its hold) the body is dropped at its next await, and the process
+//! server forgot, an operator ended its hold) the body is dropped the next time it yields, and the process
 //! stands in line again.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -25,7 +25,7 @@ pages! {
     "TRANSACTIONS.md" transactions
     "SERVER.md" server
     "QUORUM.md" quorum
-    "REDIS-DOWN.md" redis_down
+    "KUBERNETES.md" kubernetes
     "DEPLOYS.md" deploys
     "FAQ.md" faq
     "TESTING.md" testing

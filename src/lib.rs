@@ -18,10 +18,12 @@
 //!
 //! **The promise.** The body never starts without the lock. If the body's own `Ok` comes back, the
 //! lock was held from the first statement to the last. If the lock is lost on the way, the call
-//! returns `LockError::Lost` in place of that `Ok`. An async body is then dropped at its next
-//! `.await`; a blocking body cannot be stopped and runs to its end. The body's own `Err` is returned
-//! as it is. `on_lost = finish` gives up all but the first sentence. The server must keep its data,
-//! and its clock must not jump. [All that is promised](guide::guarantees), and what is not.
+//! returns `LockError::Lost` instead. The server must keep its data, its clock must not jump, and
+//! the client's clock must keep running. [All that is promised](guide::guarantees), and what is not.
+//!
+//! After a loss, an async body is dropped the next time it yields. A blocking body cannot be stopped
+//! and runs to its end. The body's own `Err` is returned as it is. With `on_lost = finish`, only the
+//! first sentence of the promise holds.
 //!
 //! # Where to read on
 //!
@@ -32,10 +34,10 @@
 //! | react to a failure | [`LockError`]: one variant for each reaction: retry, give up, fix the configuration |
 //! | put a type of your own into a key | [`KeySegment`] |
 //! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |
-//! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, ShedLock's options, leader election |
+//! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, [Kubernetes](guide::kubernetes), ShedLock's options, leader election |
 //! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
 //! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing) |
-//! | set up Redis | [the server](guide::server), [a quorum of servers](guide::quorum), [when Redis is down](guide::redis_down) |
+//! | set up Redis | [the server](guide::server), [a quorum of servers](guide::quorum), [when Redis is down](guide::web#when-redis-is-down) |
 //! | deploy a new version | [rolling deploys](guide::deploys) |
 //! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
 //! | test code that locks | [testing](guide::testing) |

@@ -36,6 +36,9 @@ enum Command {
         /// Install a package of the system without asking, if there is no server
         #[arg(long)]
         yes: bool,
+        /// Write a recording of it, an animated SVG
+        #[arg(long, value_name = "FILE")]
+        record: Option<std::path::PathBuf>,
     },
     /// A process of the demo
     #[command(hide = true)]
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Demo { yes } => demo::run(yes),
+        Command::Demo { yes, record } => demo::run(yes, record.as_deref()),
         Command::DemoWorker(options) => demo::work(&options),
         Command::Soak(options) => soak::run(options),
         Command::SoakWorker(terms) => soak::work(&terms),

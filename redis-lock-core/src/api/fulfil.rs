@@ -113,7 +113,7 @@ impl LockRequest {
     /// Acquires the lock, runs `body` and releases the lock. The body is an async closure, or any other
     /// `AsyncFnOnce(&Guard) -> T`.
     ///
-    /// When the lock is lost, the body is dropped at its next await and not polled again. A value
+    /// When the lock is lost, the body is dropped the next time it yields and not polled again. A value
     /// that comes back was computed while the lock was held.
     ///
     /// If the body gives a `Result` whose error is `From<LockError>`, write `….run(…).await?`: that takes
@@ -182,8 +182,8 @@ impl LockRequest {
     /// Leader election: of all processes that call this under one key, one at a time runs `body`. The
     /// body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
     ///
-    /// When the leader loses the lock, its body is dropped at the next await, and the call contends for
-    /// the lock again. Once it has the lock, it calls `body` again. The call ends when a body ends.
+    /// When the leader loses the lock, its body is dropped the next time it yields, and the call contends
+    /// for the lock again. Once it has the lock, it calls `body` again. The call ends when a body ends.
     /// It goes on through outages, however long they last. A leader is renewed without a limit, unless
     /// the request sets [`max_hold`](Self::max_hold).
     ///

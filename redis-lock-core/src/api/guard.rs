@@ -151,7 +151,8 @@ impl Guard {
     /// Makes sure that at least `need` of the lease is left. Call it right before an effect that takes
     /// about that long and can't be undone. It asks only the guard, not the server.
     ///
-    /// A third of the ttl passes between two renewals, so never ask for more than two thirds of it.
+    /// Between two renewals a third of the ttl passes, and a round trip. Never ask for more than three
+    /// fifths of the ttl.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is lost; [`TooShort`](LockError::TooShort) when it is held

@@ -18,9 +18,13 @@ pub mod rest {
 
     impl IntoResponse for Failure {
         fn into_response(self) -> Response {
-            let code =
-                if self.0.is_busy() { StatusCode::CONFLICT } else { StatusCode::SERVICE_UNAVAILABLE };
-            (code, self.0.to_string()).into_response()
+            match self.0 {
+                error if error.is_busy() => (StatusCode::CONFLICT, "busy").into_response(),
+                LockError::Backend { .. } | LockError::Shutdown => {
+                    (StatusCode::SERVICE_UNAVAILABLE, "try again later").into_response()
+                }
+                _ => (StatusCode::INTERNAL_SERVER_ERROR, "look before you repeat it").into_response(),
+            }
         }
     }
 
@@ -30,7 +34,7 @@ pub mod rest {
     }
 
     #[redis_lock(key = "order:{id}", wait = "2s", via = locks)]
-    pub async fn charge(
+    pub async fn charge_order(
         State(locks): State<Locks>,
         Path(id): Path<u64>,
         Json(charge): Json<Charge>,
@@ -38,14 +42,21 @@ pub mod rest {
         Ok(Json(id + charge.amount))
     }
 
-    #[redis_lock(key = "order:{id}", wait = "none", on_error = |error| (StatusCode::CONFLICT, format!("{id}: {error}")))]
+    #[redis_lock(key = "order:{id}", wait = "none", on_error = |error| refused(&error))]
     pub async fn cancel(Path(id): Path<u64>) -> (StatusCode, String) {
         (StatusCode::OK, String::new())
     }
 
+    fn refused(error: &LockError) -> (StatusCode, String) {
+        if error.is_busy() {
+            return (StatusCode::CONFLICT, "busy".to_owned());
+        }
+        (StatusCode::INTERNAL_SERVER_ERROR, "look before you repeat it".to_owned())
+    }
+
     pub fn routes(locks: Locks) -> Router {
         Router::new()
-            .route("/charge/{id}", post(charge))
+            .route("/charge/{id}", post(charge_order))
             .route("/cancel/{id}", post(cancel))
             .with_state(locks)
     }
@@ -55,8 +66,15 @@ pub mod actix {
     use actix_web::{Error, HttpResponse, error, post, web};
     use redis_locks::{LockError, redis_lock};
 
+    /// The answer to the client. The error's own text is for the log.
     fn failure(error: LockError) -> Error {
-        error::ErrorConflict(error.to_string())
+        match error {
+            error if error.is_busy() => error::ErrorConflict("busy"),
+            LockError::Backend { .. } | LockError::Shutdown => {
+                error::ErrorServiceUnavailable("try again later")
+            }
+            _ => error::ErrorInternalServerError("look before you repeat it"),
+        }
     }
 
     #[post("/order/{id}")]
@@ -74,10 +92,19 @@ pub mod poem_handler {
     use poem::http::StatusCode;
     use poem::web::Path;
     use poem::{Error, Result, Route, handler, post};
-    use redis_locks::redis_lock;
+    use redis_locks::{LockError, redis_lock};
+
+    fn failure(error: LockError) -> Error {
+        let status = match error {
+            error if error.is_busy() => StatusCode::CONFLICT,
+            LockError::Backend { .. } | LockError::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Error::from_status(status)
+    }
 
     #[handler]
-    #[redis_lock(key = "order:{id}", wait = "2s", on_error = |error| Err(Error::new(error, StatusCode::CONFLICT)))]
+    #[redis_lock(key = "order:{id}", wait = "2s", on_error = |error| Err(failure(error)))]
     pub async fn charge(Path(id): Path<u64>) -> Result<String> {
         Ok(id.to_string())
     }

@@ -1,50 +1,61 @@
 mod progress;
+mod screen;
 mod worker;
 
 pub(crate) use worker::{WorkerOptions, work};
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use std::{env, thread};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, Server, SharedCounter, find_or_install};
 
 use progress::Progress;
+use screen::Screen;
 
 const WORKERS: u64 = 4;
 const UPDATES_EACH: u64 = 250;
 
-/// Several processes add to one counter in a file, first without and then with the lock.
-pub(crate) fn run(yes: bool) -> Result<()> {
+/// Several processes add to one counter in a file, first without and then with the lock. A recording
+/// of it is written to `record`, as an animated SVG.
+pub(crate) fn run(yes: bool, record: Option<&Path>) -> Result<()> {
+    let screen = Screen::new(record.is_some());
     let permission = if yes { Permission::System } else { Permission::Ask };
     let binary = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
-    println!("Server: {binary}, started for this demo.");
+    screen.write(&format!("Server: {binary}, started for this demo.\n"));
     let server = Server::builder().binary(binary).start();
-    println!(
+    screen.write(&format!(
         "{WORKERS} processes add 1 to the number in one file, {UPDATES_EACH} times each: \
-         read, think for a moment, write.\n"
-    );
+         read, think for a moment, write.\n\n"
+    ));
     let dir = tempfile::tempdir().context("a directory for the counter")?;
     let rounds = ["without the lock", "with #[redis_lock]"].map(|name| (name, name.contains('#')));
     let mut outcomes = Vec::new();
     for (name, locked) in rounds {
         let counter = SharedCounter::create(&dir.path().join(name))?;
-        outcomes.push((name, round(name, locked, &counter, &server.url())?));
+        outcomes.push((name, round(name, locked, &counter, &server.url(), &screen)?));
     }
 
-    println!("\n{:<20}{:>14}{:>14}{:>10}", "", "updates done", "updates lost", "time");
+    screen.write(&format!(
+        "\n{:<20}{:>14}{:>14}{:>10}\n",
+        "", "updates done", "updates lost", "time"
+    ));
     for (name, Outcome { done, lost, time }) in &outcomes {
-        println!("{name:<20}{done:>14}{lost:>14}{:>8.1} s", time.as_secs_f32());
+        screen.write(&format!("{name:<20}{done:>14}{lost:>14}{:>8.1} s\n", time.as_secs_f32()));
     }
     let (unlocked, locked) = (&outcomes[0].1, &outcomes[1].1);
     if locked.lost > 0 {
         bail!("{} updates were lost under the lock", locked.lost);
     }
     if unlocked.lost == 0 {
-        println!("\nNo update was lost without the lock this time: luck, not safety.");
+        screen.write("\nNo update was lost without the lock this time: luck, not safety.\n");
+    }
+    if let Some(file) = record {
+        fs::write(file, screen.picture("cargo xtask demo"))?;
     }
     Ok(())
 }
@@ -55,7 +66,13 @@ struct Outcome {
     time: Duration,
 }
 
-fn round(name: &str, locked: bool, counter: &SharedCounter, url: &str) -> Result<Outcome> {
+fn round(
+    name: &str,
+    locked: bool,
+    counter: &SharedCounter,
+    url: &str,
+    screen: &Screen,
+) -> Result<Outcome> {
     let start = Instant::now();
     let (sender, ticks) = mpsc::channel();
     let mut workers = Vec::new();
@@ -81,7 +98,7 @@ fn round(name: &str, locked: bool, counter: &SharedCounter, url: &str) -> Result
     }
     drop(sender);
 
-    let mut progress = Progress::new(name, WORKERS * UPDATES_EACH);
+    let mut progress = Progress::new(name, WORKERS * UPDATES_EACH, screen);
     let mut done = 0;
     for () in ticks {
         done += 1;

@@ -1,23 +1,24 @@
-use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
+
+use super::screen::Screen;
 
 /// A bar that fills up in place on a terminal, and a line now and then in a log.
 pub(crate) struct Progress<'a> {
     name: &'a str,
     total: u64,
     shown: Option<Instant>,
-    terminal: bool,
+    screen: &'a Screen,
 }
 
 const WIDTH: u64 = 30;
 
 impl<'a> Progress<'a> {
-    pub(crate) fn new(name: &'a str, total: u64) -> Self {
-        Self { name, total, shown: None, terminal: stdout().is_terminal() }
+    pub(crate) fn new(name: &'a str, total: u64, screen: &'a Screen) -> Self {
+        Self { name, total, shown: None, screen }
     }
 
     pub(crate) fn show(&mut self, done: u64, lost: u64) {
-        let pause = Duration::from_millis(if self.terminal { 50 } else { 1000 });
+        let pause = Duration::from_millis(if self.screen.is_terminal() { 50 } else { 1000 });
         if self.shown.is_none_or(|shown| shown.elapsed() >= pause) {
             self.shown = Some(Instant::now());
             self.draw(done, lost);
@@ -26,8 +27,8 @@ impl<'a> Progress<'a> {
 
     pub(crate) fn finish(&mut self, done: u64, lost: u64) {
         self.draw(done, lost);
-        if self.terminal {
-            println!();
+        if self.screen.is_terminal() {
+            self.screen.write("\n");
         }
     }
 
@@ -36,11 +37,7 @@ impl<'a> Progress<'a> {
         let empty = usize::try_from(WIDTH).unwrap_or_default().saturating_sub(full);
         let bar = format!("{}{}", "█".repeat(full), "░".repeat(empty));
         let line = format!("{:<20}{bar} {done:>5} of {}, {lost} lost", self.name, self.total);
-        if self.terminal {
-            print!("\r{line}   ");
-        } else {
-            println!("{line}");
-        }
-        let _ = stdout().flush();
+        let terminal = self.screen.is_terminal();
+        self.screen.write(&if terminal { format!("\r{line}   ") } else { format!("{line}\n") });
     }
 }

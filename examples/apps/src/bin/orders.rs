@@ -52,7 +52,9 @@ async fn charge(locks: &Locks, id: u64) -> Result<String, Failure> {
 }
 
 async fn handle(State(locks): State<Locks>, Path(id): Path<u64>) -> Result<String, Failure> {
-    charge(&locks, id).await
+    // Spawned, so that a client that hangs up does not cut a charge off halfway.
+    let work = tokio::spawn(async move { charge(&locks, id).await });
+    work.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 /// Checks all orders, and stops early when the service is about to end.
@@ -96,11 +98,13 @@ pub fn metrics() -> anyhow::Result<Router> {
     Ok(Router::new().route("/metrics", get(async move || recorder.render())))
 }
 
-/// Ends at SIGTERM, as from Kubernetes or systemd.
+/// Ends at SIGTERM, as from Kubernetes or systemd, and at Ctrl-C.
 async fn asked_to_end() -> std::io::Result<()> {
     let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    term.recv().await;
-    Ok(())
+    tokio::select! {
+        _ = term.recv() => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
 }
 
 #[tokio::main]
