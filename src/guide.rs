@@ -26,6 +26,7 @@ pages! {
     "SERVER.md" server
     "QUORUM.md" quorum
     "KUBERNETES.md" kubernetes
+    "RUNBOOK.md" runbook
     "DEPLOYS.md" deploys
     "FAQ.md" faq
     "TESTING.md" testing

@@ -41,7 +41,7 @@
 //! | deploy a new version | [rolling deploys](guide::deploys) |
 //! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
 //! | test code that locks | [testing](guide::testing) |
-//! | see what is going on | [observability](guide::observability), [`Locks::status`], [`Locks::list`] |
+//! | see what is going on | [observability](guide::observability), the [runbook](guide::runbook), [`Locks::status`], [`Locks::list`] |
 //! | know about connections, threads, fork, platforms | [questions and answers](guide::faq) |
 //! | speak to the same locks from another language, or grant rights | [protocol](guide::protocol) |
 //! | move from another library | [rslock or redlock](guide::from_rslock), [redsync or node-redlock](guide::from_redsync), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock), [cached](guide::from_cached) |

@@ -1,8 +1,11 @@
-//! The dashboard and the alert rules name metrics, labels and values that the code has.
+//! The dashboard and the alert rules name metrics, labels and values that the code has, and manifests
+//! have the fields that their page relies on.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use yaml_rust2::{Yaml, YamlLoader};
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -117,4 +120,134 @@ fn names_are_found_in_a_query() {
     assert_eq!(sorted(named.metrics), "redis_locks_a");
     assert_eq!(sorted(named.labels), "le lock reason x y");
     assert_eq!(sorted(named.values), "1 2");
+}
+
+#[test]
+fn the_runbook_has_a_section_for_each_alert() {
+    let (rules, runbook, page) =
+        (read("dashboards/alerts.yml"), read("docs/RUNBOOK.md"), read("docs/OBSERVABILITY.md"));
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 6, "{alerts:?}");
+    for alert in alerts {
+        assert!(runbook.contains(&format!("\n## {alert}\n")), "{alert} has no section");
+        assert!(page.contains(&format!("| `{alert}` |")), "{alert} is not in OBSERVABILITY");
+        let anchor = format!("docs/RUNBOOK.md#{}.", alert.to_lowercase());
+        assert!(rules.contains(&anchor), "{alert} does not lead to its section");
+    }
+}
+
+/// The manifests of the page, in their order.
+fn manifests() -> Vec<Yaml> {
+    let page = read("docs/KUBERNETES.md");
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let documents = blocks.map(|block| YamlLoader::load_from_str(block).unwrap());
+    documents.flatten().collect()
+}
+
+fn seconds(text: &str, option: &str) -> i64 {
+    let value = text.split(option).nth(1).unwrap().split_whitespace().next().unwrap();
+    let (number, unit) = value.split_at(value.len() - 1);
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => panic!("{value}"),
+    };
+    number.parse::<i64>().unwrap() * factor
+}
+
+#[test]
+fn manifests_have_the_fields_that_the_page_relies_on() {
+    let manifests = manifests();
+    let kinds: Vec<&str> = manifests.iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["Secret", "CronJob", "Deployment"]);
+    let versions: Vec<&str> =
+        manifests.iter().map(|it| it["apiVersion"].as_str().unwrap()).collect();
+    assert_eq!(versions, ["v1", "batch/v1", "apps/v1"]);
+    let [secret, job, deployment] = &manifests[..] else { unreachable!() };
+    let secret_name = secret["metadata"]["name"].as_str().unwrap();
+    assert!(secret["stringData"]["REDIS_URL"].as_str().unwrap().starts_with("rediss://"));
+
+    assert_eq!(job["spec"]["concurrencyPolicy"].as_str(), Some("Forbid"));
+    let job = &job["spec"]["jobTemplate"]["spec"];
+    let pod = &job["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(pod["restartPolicy"].as_str(), Some("Never"), "podFailurePolicy needs it");
+    let on_exit = &job["podFailurePolicy"]["rules"][0]["onExitCodes"];
+    assert_eq!(on_exit["containerName"], container["name"]);
+    let codes: Vec<i64> =
+        on_exit["values"].as_vec().unwrap().iter().flat_map(Yaml::as_i64).collect();
+    assert!(
+        [69, 75, 76].iter().all(|code| !codes.contains(code)),
+        "a retry mends these: {codes:?}"
+    );
+    let command = container["args"][0].as_str().unwrap();
+    assert!(command.starts_with("exec redis-lock run ") && command.contains(" -E 0 "), "{command}");
+    assert!(seconds(command, "--grace ") < pod["terminationGracePeriodSeconds"].as_i64().unwrap());
+    assert!(seconds(command, "--max-hold ") < job["activeDeadlineSeconds"].as_i64().unwrap());
+    assert!(job["backoffLimit"].as_i64().is_some());
+
+    let labels = &deployment["spec"]["selector"]["matchLabels"];
+    assert_eq!(labels, &deployment["spec"]["template"]["metadata"]["labels"]);
+    let pod = &deployment["spec"]["template"]["spec"];
+    let service = &pod["containers"][0];
+    let pause = service["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64().unwrap();
+    let drained = pause + 20 + 3; // `drain` of the example, and its wait for the server
+    assert!(pod["terminationGracePeriodSeconds"].as_i64().unwrap() > drained);
+    assert_eq!(service["readinessProbe"]["httpGet"]["path"].as_str(), Some("/readyz"));
+    assert!(service["readinessProbe"]["timeoutSeconds"].as_i64().unwrap() > 2, "a command timeout");
+    assert!(service["livenessProbe"]["httpGet"].is_badvalue(), "liveness asks no lock server");
+
+    for container in [container, service] {
+        assert!(container["image"].as_str().is_some_and(|image| !image.ends_with(":latest")));
+        let from = container["envFrom"][0]["secretRef"]["name"].as_str();
+        assert_eq!(from, Some(secret_name));
+    }
+}
+
+/// What the pages say about speed stands in the tables of the bench, in the row of that library.
+#[test]
+fn figures_of_pages_are_those_of_the_bench() {
+    let (bench, comparison) = (read("docs/bench/results.md"), read("docs/COMPARISON.md"));
+    let cells = |row: &str| -> Vec<String> {
+        let inside = row.strip_prefix('|').unwrap_or(row).trim_end().trim_end_matches('|');
+        inside.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let slug = |title: &str| -> String {
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    let at = comparison.find("| Work | ").unwrap();
+    let table = &comparison[at..];
+    let libraries = cells(table.lines().next().unwrap());
+    let mut compared = BTreeSet::new();
+    for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
+        let row = cells(row);
+        let anchor = row[0].split('#').nth(1).unwrap().split(')').next().unwrap();
+        let sections = bench.split("\n## ").filter(|it| slug(it.lines().next().unwrap()) == anchor);
+        let section: String = sections.collect();
+        assert!(!section.is_empty(), "no section is called {anchor}");
+        for (library, figure) in libraries.iter().zip(&row).skip(1) {
+            if figure.is_empty() || figure.contains("does not wait") || figure.contains("blocks") {
+                continue;
+            }
+            let measured = section.lines().find(|line| line.starts_with(&format!("| {library} |")));
+            let measured = measured.unwrap_or_else(|| panic!("{anchor} has no row of {library}"));
+            assert!(measured.contains(&format!("**{figure}**")), "{library}, {anchor}: {figure}");
+            compared.insert(figure.clone());
+        }
+    }
+    assert!(compared.len() > 30, "{compared:?}");
+    let page = read("README.md");
+    let rows = ["| Lock and release |", "| Hand-over to", "| Pairs, 64 tasks"];
+    for row in rows.map(|row| page.lines().find(|line| line.starts_with(row)).unwrap()) {
+        for figure in cells(row).iter().skip(1).filter(|it| !it.contains("does not wait")) {
+            assert!(compared.contains(figure), "README says {figure}, COMPARISON does not");
+        }
+    }
+    let server = read("docs/SERVER.md");
+    for figure in ["113 us", "610 us"] {
+        assert!(server.contains(figure) && compared.contains(figure), "SERVER lacks {figure}");
+    }
 }
