@@ -43,7 +43,7 @@ pub use redis;
 mod engine;
 #[cfg(fuzzing)]
 #[doc(hidden)]
-#[path = "../fuzzing/entry_points.rs"]
+#[path = "../../fuzz/core/entry_points.rs"]
 pub mod fuzzing;
 mod lock;
 mod observe;

@@ -35,8 +35,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Find or fetch a server, then run every test
+    /// Find or fetch a server, then run the tests of each area that take seconds
     Test {
+        /// Run every test, as CI does
+        #[arg(long)]
+        all: bool,
         /// Install a package of the system without asking, where there is no server
         #[arg(long)]
         yes: bool,
@@ -140,7 +143,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Test { yes, filters } => test::run(yes, &filters),
+        Command::Test { all, yes, filters } => test::run(all, yes, &filters),
         Command::Demo(it) => trials::run("demo", &it.options),
         Command::Soak(it) => trials::run("soak", &it.options),
         Command::Mayhem(it) => trials::run("mayhem", &it.options),
@@ -183,7 +186,7 @@ mod tests {
             panic!("another command")
         };
         assert_eq!(options, ["--works", "pair", "--quick"]);
-        let Command::Test { yes, filters } =
+        let Command::Test { all: false, yes, filters } =
             read("xtask test --yes -E test(waiting) -- --nocapture")
         else {
             panic!("another command")

@@ -10,9 +10,68 @@ use crate::{tools, trials};
 /// The servers that tests of versions run on.
 const SERVERS: [&str; 7] = ["5.0", "6.0", "6.2", "here", "7.4", "8", "9"];
 
-/// Makes sure that servers are installed, then runs every test of the workspace.
-pub(crate) fn run(yes: bool, filters: &[String]) -> Result<()> {
-    run_by(tools::has("nextest"), yes, filters)
+/// The programs of the short run: each area has one. The others take most of the time of a clean build.
+const SHORT: [&str; 18] = [
+    "--package=redis-lock-core",
+    "--package=redis-lock-macros",
+    "--package=redis-lock-cli",
+    "--package=redis-locks",
+    "--lib",
+    "--bins",
+    "--test",
+    "attribute",
+    "--test",
+    "attribute_keys",
+    "--test",
+    "cli_run",
+    "--test",
+    "faults",
+    "--test",
+    "kinds",
+    "--test",
+    "locks",
+];
+
+/// What the short run leaves out of these programs, because it computes or waits for long.
+const LONG: [&str; 6] = [
+    "faults_that_are_put_back_are_found",
+    "faults_of_a_quorum_are_found",
+    "simulation::tests::explorer",
+    "tenants::",
+    "connection::",
+    "linger_",
+];
+
+/// For how long the short run plays each sort of random histories.
+const SHORT_HISTORIES: &str = "3";
+
+/// Makes sure that servers are installed, then runs the tests of one program for each area, or every test
+/// of the workspace. With filters, it looks for them in all tests.
+pub(crate) fn run(all: bool, yes: bool, filters: &[String]) -> Result<()> {
+    let by_nextest = tools::has("nextest");
+    match all || !filters.is_empty() {
+        true => run_by(by_nextest, yes, filters),
+        false => run_short(by_nextest, yes),
+    }
+}
+
+fn run_short(by_nextest: bool, yes: bool) -> Result<()> {
+    let server = trials::server(yes)?;
+    let mut tests = if by_nextest {
+        let left_out = LONG.map(|name| format!("test(~{name})")).join(" | ");
+        let mut tests = nextest(&SHORT);
+        tests.args(["-E", &format!("not ({left_out})")]);
+        tests
+    } else {
+        let mut tests = cargo(&["test", "--all-features"]);
+        tests.args(SHORT).args(["--", "--test-threads", &at_once().to_string()]);
+        tests.args(LONG.iter().flat_map(|name| ["--skip", name]));
+        tests
+    };
+    tests.env("REDIS_LOCKS_SERVER", server).env("SIMULATE_SECONDS", SHORT_HISTORIES);
+    must_succeed(tests)?;
+    eprintln!("one program for each area; `cargo xtask test --all` runs every test");
+    Ok(())
 }
 
 /// The same with plain `cargo test`, where the tests of one binary share a process.

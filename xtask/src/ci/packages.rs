@@ -1,9 +1,10 @@
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cargo::{cargo, must_succeed};
+use crate::cargo::{cargo, must_succeed, target_dir};
 
 /// A package that others can depend on, or install.
 pub(super) struct Package {
@@ -54,5 +55,46 @@ pub(super) fn check() -> Result<()> {
     for Package { name, .. } in published()? {
         package.args(["--package", &name]);
     }
-    must_succeed(package)
+    must_succeed(package)?;
+    use_packed()
 }
+
+/// Uses the packages as a crate of a user does: a build and a test with nothing of this repository.
+fn use_packed() -> Result<()> {
+    let (packed, user) = (target_dir().join("package"), target_dir().join("user-crate"));
+    let path = |name: &str| format!("{:?}", packed.join(format!("{name}-{VERSION}")));
+    let patches: String = published()?
+        .iter()
+        .map(|Package { name, .. }| format!("{name} = {{ path = {} }}\n", path(name)))
+        .collect();
+    let manifest = format!(
+        "[package]\nname = \"user-crate\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
+         redis-locks = \"{VERSION}\"\ntokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n\
+         [patch.crates-io]\n{patches}"
+    );
+    fs::create_dir_all(user.join("src"))?;
+    fs::write(user.join("Cargo.toml"), manifest)?;
+    fs::write(user.join("src/lib.rs"), USER)?;
+    let mut test = cargo(&["test", "--quiet"]);
+    test.current_dir(&user).env("CARGO_TARGET_DIR", user.join("target"));
+    must_succeed(test)
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const USER: &str = r#"
+use redis_locks::{LockError, redis_lock};
+
+#[redis_lock(key = "order:{id}", wait = "none")]
+pub async fn charge(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_function_is_locked() {
+    let locks = redis_locks::Locks::in_memory();
+    assert_eq!(locks.scope(charge(7)).await, Ok(7));
+    let _held = locks.mutex("order:7").acquire().await.unwrap();
+    assert!(locks.scope(charge(7)).await.unwrap_err().is_busy());
+}
+"#;

@@ -12,7 +12,7 @@ mod dialect;
 mod direct;
 mod encode;
 #[cfg(fuzzing)]
-#[path = "../../../fuzzing/made_answers.rs"]
+#[path = "../../../../fuzz/core/made_answers.rs"]
 pub(crate) mod fuzzed;
 mod groups;
 mod line;

@@ -4,7 +4,7 @@ mod asker;
 mod cluster;
 mod cluster_view;
 #[cfg(fuzzing)]
-#[path = "../../../../fuzzing/nodes.rs"]
+#[path = "../../../../../fuzz/core/nodes.rs"]
 pub(super) mod fuzzed;
 mod member;
 mod node_list;
