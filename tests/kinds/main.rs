@@ -13,6 +13,7 @@ mod once_faults;
 mod other_node;
 mod pauses;
 mod permits;
+mod queue;
 mod read_write;
 mod slots;
 mod status;

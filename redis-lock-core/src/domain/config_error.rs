@@ -221,6 +221,15 @@ pub enum ConfigError {
         /// What to write instead.
         advice: &'static str,
     },
+    /// `queue` was set together with something that it does not go with.
+    #[error("queue does not go with {other}; {advice}")]
+    #[non_exhaustive]
+    QueueWith {
+        /// The other option, or what else it is.
+        other: &'static str,
+        /// What to write instead.
+        advice: &'static str,
+    },
     /// `complete` on a lock that was not asked for by `once`.
     #[error("only a lock that was asked for by `once` can be completed; release this one")]
     CompleteWithoutOnce,
