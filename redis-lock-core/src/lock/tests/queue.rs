@@ -29,7 +29,8 @@ fn the_one_that_is_too_many_is_refused_at_once_and_sends_nothing_more() {
     let question = bench.asked();
     bench.answer(&question, crowded(3, None));
     let (_, error) = bench.failed().remove(0);
-    let is_it = matches!(&error, LockError::Crowded { key, waiting: 3, in_line: true } if key == "k");
+    let is_it =
+        matches!(&error, LockError::Crowded { key, waiting: 3, in_line: true } if key == "k");
     assert!(is_it && error.is_busy() && error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("in line at the server"), "{error}");
     assert!(bench.is_silent() && bench.machine.is_idle());

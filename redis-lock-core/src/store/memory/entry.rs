@@ -201,7 +201,8 @@ impl Entry {
                 return true;
             }
             let is_own = || Token::from_wire(&waiter.token).manager() == own.manager();
-            let lives = waiter.until > run.now && (is_own() || (run.publish)(&waiter.manager, None));
+            let lives =
+                waiter.until > run.now && (is_own() || (run.publish)(&waiter.manager, None));
             count -= usize::from(!lives || !counts(waiter));
             lives
         });

@@ -28,7 +28,8 @@ impl Window {
         let entries = state.entries.values();
         let ends = entries.flat_map(|entry| {
             let holders = entry.holders.iter().map(|holder| holder.end);
-            let soon = |end: Moment| Moment::START.after(end.since(Moment::START).saturating_sub(ASK));
+            let soon =
+                |end: Moment| Moment::START.after(end.since(Moment::START).saturating_sub(ASK));
             let places = entry.queue.iter().map(|waiter| waiter.until);
             holders.chain(places.flat_map(move |end| [soon(end), end]))
         });
