@@ -173,6 +173,18 @@ pub enum ConfigError {
     /// A lock other than a mutex was asked for without a lease.
     #[error("only a mutex can be held without a ttl; give this lock a ttl")]
     TtlRequired,
+    /// The number of a hold was asked for that has none.
+    #[error("this hold has no fencing number; ask for one with `fenced`")]
+    NotFenced,
+    /// The fencing number of a hold does not fit into an `i64`.
+    #[error(
+        "the fencing number {fence} is too large for an i64; set the counter on the server lower"
+    )]
+    #[non_exhaustive]
+    FenceTooLarge {
+        /// The number.
+        fence: u64,
+    },
     /// A limit of zero permits.
     #[error("zero permits could never be acquired; allow at least 1")]
     ZeroPermits,
