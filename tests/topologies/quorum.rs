@@ -163,13 +163,24 @@ fn what_a_quorum_does_not_offer_is_refused() {
             "{cause:?}"
         );
     }
+    let other = ["redis://127.0.0.1:1/0", "redis://127.0.0.1:2/0", "redis://127.0.0.1:3/1"];
+    let cause = invalid(Locks::builder().quorum(other));
+    assert!(cause.to_string().contains("same database"), "{cause}");
     for wrong in [nodes.locks().replicas(1), nodes.locks().scripting(Scripting::Never)] {
         assert!(matches!(invalid(wrong), ConfigError::NotOnQuorum { .. }));
     }
-    let cause = invalid(nodes.locks().rejoin(ms(2_000)));
+    let used = |locks: LocksBuilder| {
+        let error = locks.open().unwrap().mutex("k").no_wait().blocking_acquire().unwrap_err();
+        let LockError::InvalidConfig { cause, .. } = error else { panic!("{error:?}") };
+        cause
+    };
+    let cause = used(nodes.locks().rejoin(ms(2_000)));
     assert!(matches!(cause, ConfigError::LeaseBeyondRejoin { .. }), "{cause:?}");
-    let cause = invalid(nodes.locks().rejoin(ms(4_000)).margin(ms(2_000)));
+    let cause = used(nodes.locks().rejoin(ms(4_000)).margin(ms(2_000)));
     assert!(matches!(cause, ConfigError::LeaseBeyondRejoin { .. }), "{cause:?}");
+    let short = nodes.locks().rejoin(ms(2_000)).open().unwrap();
+    let error = short.mutex("k").ttl(ms(1_500)).no_wait().blocking_acquire().map(drop);
+    assert!(!matches!(error, Err(LockError::InvalidConfig { .. })), "{error:?}");
     let cause = invalid(Locks::builder().url("redis://127.0.0.1").rejoin(ms(1)));
     assert_eq!(cause, ConfigError::RejoinAlone);
     let locks = nodes.locks().rejoin(ms(60_000)).linger(ms(1_000)).open().unwrap();
@@ -194,6 +205,11 @@ fn what_a_quorum_does_not_offer_is_refused() {
     let error = twice.mutex("k").blocking_acquire().map(drop).unwrap_err();
     assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
     assert!(error.to_string().contains("one server"), "{error}");
+    nodes.servers[2].run::<()>("ACL SETUSER default -eval -evalsha");
+    let denied = nodes.locks().open().unwrap();
+    let error = denied.mutex("k").blocking_acquire().map(drop).unwrap_err();
+    assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+    assert!(error.to_string().contains("+eval +evalsha"), "{error}");
 }
 
 #[test]

@@ -39,6 +39,41 @@ fn l14_a_node_that_restarted_empty_does_not_vote_while_leases_run_that_it_forgot
     eventually(PATIENCE, "the next one gets it", || other.mutex("k").blocking_acquire().is_ok());
 }
 
+/// A service has longer leases than the other client knows of. Of the holder's two nodes one forgets it, the third
+/// has never known it.
+#[test]
+fn a_client_with_a_shorter_rejoin_goes_by_the_longest() {
+    let clocks: Option<Vec<_>> = (0..3).map(|_| ClockShim::new()).collect();
+    let Some(clocks) = clocks else { testbed::skip!("there is no C compiler") };
+    let start = |clock| Server::builder().clock(clock).start();
+    let nodes = Nodes::of(clocks.iter().map(start).collect());
+    // By their clocks they have all run for an hour.
+    clocks.iter().for_each(|clock| clock.set(3_600.0));
+    let hosts: Vec<_> =
+        nodes.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    let url = format!("redis-quorum://{}?rejoin=1s", hosts.join(","));
+    let short = || Locks::builder().url(&url).ttl(ms(1_000)).outage(ms(200)).open().unwrap();
+    let other = short();
+    take(other.mutex("other")).blocking_release().unwrap();
+    let service = nodes.locks().rejoin(ms(600_000)).ttl(ms(300_000)).open().unwrap();
+    take(service.mutex("other")).blocking_release().unwrap();
+    nodes.proxies[2].refuse();
+    nodes.proxies[2].kill_all();
+    let guard = take(service.mutex("k"));
+    nodes.servers[0].kill9();
+    clocks[0].set(0.0);
+    nodes.servers[0].restart();
+    let fails = |locks: &Locks| match locks.mutex("k").no_wait().blocking_acquire() {
+        Err(error) => !matches!(error, LockError::InvalidConfig { .. }) || panic!("{error}"),
+        Ok(second) => panic!("{second:?} beside {guard:?}"),
+    };
+    holds_for(ms(4_000), "one holds it", || fails(&other) && fails(&short()));
+    nodes.servers[1].kill9();
+    let all_fail = || fails(&other) && fails(&short());
+    holds_for(ms(3_000), "also without the other node that has it", all_fail);
+    drop(guard);
+}
+
 #[test]
 fn l15_a_node_whose_wall_clock_makes_it_look_old_is_young_to_those_who_saw_it_start() {
     let Some(clock) = ClockShim::new() else { testbed::skip!("there is no C compiler") };

@@ -51,7 +51,7 @@ impl LocksBuilder {
     /// | a unix socket | `redis+unix:///path?db=0` |
     /// | a [`cluster`](Self::cluster) | `redis-cluster://a:7000,b:7000`, `rediss-cluster://…` |
     /// | [`sentinel`](Self::sentinel)s | `redis-sentinel://s1:26379,s2:26379/mymaster`, `rediss-sentinel://…` |
-    /// | a [`quorum`](Self::quorum) | `redis-quorum://a,b,c`, `rediss-quorum://…` |
+    /// | a [`quorum`](Self::quorum) | `redis-quorum://a,b,c`, `redis-quorum://a,b,c?`[`rejoin`](Self::rejoin)`=10m`, `rediss-quorum://…` |
     ///
     /// The same with `valkey` in place of `redis`.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
@@ -122,9 +122,14 @@ impl LocksBuilder {
     /// How long a node of a quorum must have run before it votes for new holders; by default 60 seconds.
     ///
     /// A node that was restarted may have forgotten who holds a lock. By the end of this time every lease
-    /// has ended or was renewed, which tells the node of it. So no ttl may be longer, its margin included.
+    /// has ended or was renewed, which tells the node of it. So no ttl may be longer, its margin included: a
+    /// request with a longer one gets [`InvalidConfig`](LockError::InvalidConfig).
     /// Zero lets nodes vote at once: right only if each of them persists every write before it answers
     /// (`appendfsync always`).
+    ///
+    /// Give all clients of a quorum the same. Clients with different ones go by the longest, as soon as they
+    /// find it on a node. In place of this method a URL may say it: `redis-quorum://a,b,c?rejoin=10m`. If both
+    /// do, this method's time is used.
     pub fn rejoin(mut self, time: Duration) -> Self {
         self.rejoin = Some(time);
         self
@@ -268,7 +273,7 @@ impl LocksBuilder {
         self.check()?;
         let mut settings = self.settings;
         let servers = self.servers.ok_or(LockError::NotConfigured)??.checked(&self.nodes)?;
-        match (servers.topology, self.rejoin) {
+        match (servers.topology, self.rejoin.or(servers.rejoin)) {
             (Topology::Quorum, rejoin) => {
                 settings.on_quorum(rejoin.unwrap_or(DEFAULT_REJOIN), self.replicas)?;
             }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
-use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::InCommon;
 use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
@@ -219,7 +218,6 @@ impl Settings {
         if self.scripting == Scripting::Never {
             return no("locks without scripts", "its nodes need the rights `+eval +evalsha`");
         }
-        check_rejoin(self.ttl, self.margin, rejoin)?;
         (self.rejoin, self.linger) = (Some(rejoin), None);
         Ok(())
     }

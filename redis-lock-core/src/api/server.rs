@@ -57,6 +57,12 @@ impl Servers {
                 if let Some(address) = twice {
                     return Err(ConfigError::QuorumNodeTwice { address });
                 }
+                let mut databases = self.clients.iter().map(database);
+                let first = databases.next();
+                if databases.any(|database| Some(database) != first) {
+                    let problem = "all nodes of a quorum have the same database number".into();
+                    return Err(ConfigError::BadUrl { problem });
+                }
             }
         }
         Ok(self)
@@ -119,7 +125,7 @@ fn address(client: &redis::Client) -> String {
 /// The nodes of a quorum, each with a connection of its own.
 fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumConnector {
     let names = nodes.iter().map(|node| address(node).into()).collect();
-    let roster = Roster::new(names, rejoin, terms.beside_locks("fleet"));
+    let roster = Roster::new(names, rejoin, |what| terms.beside_locks(what));
     let each = nodes.iter().zip(roster.seats_of()).map(|(node, seat)| {
         Arc::new(RedisConnector::of_quorum(node.clone(), seat, terms)) as Arc<dyn Connector>
     });

@@ -1,5 +1,7 @@
 //! The URLs of servers.
 
+use std::time::Duration;
+
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::ConfigError;
@@ -25,11 +27,14 @@ pub(crate) struct Servers {
     pub(crate) primary: String,
     /// The sentinels with credentials of their own, or none.
     pub(super) sentinels: Vec<redis::Client>,
+    /// Of a quorum, how long a node that has started does not vote, if its URL says so.
+    pub(super) rejoin: Option<Duration>,
 }
 
 impl Servers {
     pub(crate) fn of(topology: Topology, clients: Vec<redis::Client>) -> Self {
-        Self { topology, clients, primary: String::new(), sentinels: Vec::new() }
+        let (primary, sentinels, rejoin) = (String::new(), Vec::new(), None);
+        Self { topology, clients, primary, sentinels, rejoin }
     }
 
     pub(crate) fn one(client: redis::Client) -> Self {
@@ -51,7 +56,8 @@ pub(crate) fn read(url: &str) -> Result<Servers, ConfigError> {
     let parts = Parts::of(url)?;
     for (ending, topology) in [("-cluster", Topology::Cluster), ("-quorum", Topology::Quorum)] {
         if let Some(scheme) = parts.scheme.strip_suffix(ending) {
-            return Ok(Servers::of(topology, each(scheme, &parts, parts.path, None)?));
+            let nodes = Servers::of(topology, each(scheme, &parts, parts.path, None)?);
+            return Ok(Servers { rejoin: rejoin(parts.query)?, ..nodes });
         }
     }
     let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
@@ -89,15 +95,16 @@ pub(crate) fn read_quorum(urls: &[String]) -> Result<Servers, ConfigError> {
 }
 
 fn read_nodes(urls: &[String], topology: Topology) -> Result<Servers, ConfigError> {
-    let mut nodes = Vec::new();
+    let (mut nodes, mut rejoin) = (Vec::new(), None);
     for url in urls {
         let named = read(url)?;
+        rejoin = rejoin.max(named.rejoin);
         if ![Topology::Single, topology].contains(&named.topology) {
             return Err(no_seed(url));
         }
         nodes.extend(named.clients);
     }
-    Ok(Servers::of(topology, nodes))
+    Ok(Servers { rejoin, ..Servers::of(topology, nodes) })
 }
 
 /// Reads the URLs of several sentinels, and what they call the primary.
@@ -168,7 +175,11 @@ fn each(
 /// A client for this URL, with the parameters of another one. The driver ignores those that it does
 /// not know, and `db` among them.
 fn one(url: &str, parts: &Parts<'_>) -> Result<redis::Client, ConfigError> {
-    check_parameters(parts.query, &["db", "protocol"])?;
+    let known: &[_] = match parts.scheme.ends_with("-quorum") {
+        true => &["db", "protocol", "rejoin"],
+        false => &["db", "protocol"],
+    };
+    check_parameters(parts.query, known)?;
     let query = if parts.query.is_empty() { String::new() } else { format!("?{}", parts.query) };
     let fragment = parts.fragment.map_or_else(String::new, |fragment| format!("#{fragment}"));
     let named = client(&format!("{url}{query}{fragment}"))?;
@@ -193,6 +204,9 @@ fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 fn check_parameters(query: &str, known: &[&str]) -> Result<(), ConfigError> {
     let mut seen = Vec::new();
     for (name, _) in parameters(query) {
+        if name == "rejoin" && !known.contains(&name) {
+            return Err(ConfigError::RejoinAlone);
+        }
         if !known.contains(&name) {
             let known = known.join("`, `");
             return Err(bad(&format!("the parameter {name:?} is unknown; there are `{known}`")));
@@ -203,6 +217,29 @@ fn check_parameters(query: &str, known: &[&str]) -> Result<(), ConfigError> {
         seen.push(name);
     }
     Ok(())
+}
+
+/// The `rejoin` of a quorum, as in `10m` or `1m30s`.
+fn rejoin(query: &str) -> Result<Option<Duration>, ConfigError> {
+    let Some((_, text)) = parameters(query).find(|(name, _)| *name == "rejoin") else {
+        return Ok(None);
+    };
+    let read = time(text).ok_or_else(|| bad("`rejoin` is a time such as 90s, 10m or 1h30m"))?;
+    Ok(Some(read))
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let (mut total, mut rest) = (0_u64, text);
+    while !rest.is_empty() || text.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?);
+        let end = after.find(|it: char| it.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        let (_, millis) = units.into_iter().find(|(name, _)| *name == unit)?;
+        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(millis)?)?;
+        rest = after;
+    }
+    Some(Duration::from_millis(total))
 }
 
 fn bad(problem: &str) -> ConfigError {
@@ -341,10 +378,37 @@ mod tests {
             "redis-cluster://a,b?timeout=1",
             "redis-sentinel://a,b/main?sentinelPassword=hush",
             "redis-sentinel://a,b/main#hush",
+            "redis-quorum://a,b,c?rejoin=",
+            "redis-quorum://a,b,c?rejoin=10",
+            "redis-quorum://a,b,c?rejoin=hush",
+            "redis-quorum://a,b,c?rejoin=m",
+            "redis-quorum://a,b,c?rejoin=1y",
+            "redis-quorum://a,b,c?rejoin=99999999999999999d",
+            "redis-quorum://a,b,c?rejoin=1m&rejoin=1m",
         ] {
             let error = read(url).unwrap_err();
             assert!(matches!(error, ConfigError::BadUrl { .. }), "{url}: {error:?}");
             assert!(!error.to_string().contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_url_of_a_quorum_says_how_long_nodes_do_not_vote() {
+        let rejoin = |url| read(url).map(|servers| servers.rejoin);
+        let secs = |secs| Ok(Some(Duration::from_secs(secs)));
+        assert_eq!(rejoin("redis-quorum://a,b,c"), Ok(None));
+        assert_eq!(rejoin("redis-quorum://a,b,c?rejoin=10m"), secs(600));
+        assert_eq!(rejoin("valkey-quorum://u:p@a,b,c/1?rejoin=1h30m0s&protocol=3"), secs(5_400));
+        assert_eq!(rejoin("redis-quorum://a,b,c?rejoin=0s"), secs(0));
+        let parts = ["redis-quorum://a?rejoin=90s", "redis://b", "redis-quorum://c?rejoin=2m"];
+        assert_eq!(
+            read_quorum(&parts.map(Into::into)).unwrap().rejoin,
+            Some(Duration::from_secs(120))
+        );
+        for url in
+            ["redis://a?rejoin=1m", "redis-cluster://a?rejoin=1m", "redis+unix:///a?rejoin=1m"]
+        {
+            assert_eq!(rejoin(url), Err(ConfigError::RejoinAlone), "{url}");
         }
     }
 

@@ -34,8 +34,6 @@ pub(crate) enum PlantedFault {
     BusyForReadOnly,
     /// A tombstone does not refuse its token.
     TombstoneIgnored,
-    /// A token joins a queue in which too many wait for it.
-    CrowdNotRefused,
     /// A token that asks without a place stays in the queue.
     PlaceKept,
     /// A renewal is counted from its answer.
@@ -109,6 +107,8 @@ pub(crate) enum PlantedFault {
     YoungVote,
     /// A node of a quorum votes although its clock runs fast.
     FastVote,
+    /// A client does not read which `rejoin` others have.
+    RejoinUnread,
     /// A quorum counts the nodes that it reaches, instead of all.
     MajorityOfReached,
     /// A repair of a quorum's node counts as its confirmation.

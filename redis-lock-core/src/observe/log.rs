@@ -148,6 +148,16 @@ pub(crate) fn fast_node(node: &str) {
     );
 }
 
+/// Another client of the quorum has a longer `rejoin`.
+pub(crate) fn longer_rejoin(own: Duration, found: Duration) {
+    let (own, found) = (in_words(own), in_words(found));
+    say_aside!(
+        WARN,
+        [own, found] [],
+        "`rejoin` is {own} here, and {found} in another client of the quorum: nodes vote here after {found} too; give all clients the same"
+    );
+}
+
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     say_aside!(

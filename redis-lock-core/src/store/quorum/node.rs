@@ -9,12 +9,14 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::rejoin::RejoinNote;
 use super::seat::Seat;
 use super::tokens::Tokens;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::too_few::Vote;
 use crate::store::link_slot::LinkSlot;
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, Verb, Wire};
@@ -54,6 +56,8 @@ pub(super) enum Does {
     Looks,
     /// It writes of which servers the quorum consists.
     Cards,
+    /// It writes this client's `rejoin`.
+    Notes,
     Neither,
 }
 
@@ -92,6 +96,7 @@ pub(super) struct Node {
     longest: Duration,
     /// When its clock is looked at again.
     next_look: Moment,
+    pub(super) note: RejoinNote,
 }
 
 impl Node {
@@ -115,6 +120,7 @@ impl Node {
             tokens: Tokens::default(),
             longest: PLACE,
             next_look: Moment::START,
+            note: RejoinNote::default(),
         };
         node.want_link();
         (node, weak, wanted)
@@ -158,6 +164,8 @@ impl Node {
                 }
                 (self.wire, self.trouble) = (Some(wire), None);
                 (self.received, self.heard) = (now, now);
+                self.note = RejoinNote::default();
+                self.note_rejoin(now);
                 for command in self.tokens.given_up(now.after(self.longest), now) {
                     self.push(command, None, now);
                 }
@@ -200,8 +208,9 @@ impl Node {
         true
     }
 
-    pub(super) fn ask_card(&mut self, command: Command, now: Moment) {
-        let ask = Ask { does: Does::Cards, ..Ask::of(None, &command, now) };
+    /// Asks something that belongs to no lock.
+    pub(super) fn ask_aside(&mut self, does: Does, command: Command, now: Moment) {
+        let ask = Ask { does, ..Ask::of(None, &command, now) };
         self.send(ask, command, now);
     }
 
@@ -267,7 +276,7 @@ impl Node {
                     Does::Sets => is_wanted && !ask.ballot.is_some_and(has_failed),
                     // Sent once more, it would come after what the token was asked for again.
                     Does::Releases => !is_wanted,
-                    Does::Raises | Does::Looks | Does::Cards | Does::Neither => true,
+                    Does::Raises | Does::Looks | Does::Cards | Does::Notes | Does::Neither => true,
                 }
             };
             let mut may_go_on = |seq: u64| asked.get(&seq).is_some_and(goes_on);
@@ -298,6 +307,7 @@ impl Node {
                         }
                     }
                     (Some(token), Does::Looks) => self.look(token, &answer),
+                    (_, Does::Notes) => self.noted(&answer, now),
                     (Some(token), Does::Releases) if answer.is_ok() => self.tokens.released(token),
                     _ => {}
                 }
@@ -342,6 +352,12 @@ impl Node {
             let unknown = Fault { class: FaultClass::Unknown, ..fault.clone() };
             self.lost.push_back((ask, Err(unknown)));
         }
+    }
+
+    /// Why its grant does not count now, if it does not.
+    pub(super) fn bar(&self, now: Moment) -> Option<Vote> {
+        // Until its clients' `rejoin` is known, so is not how old it has to be.
+        self.seat.bar(now).or_else(|| (!self.note.is_agreed).then_some(Vote::Young))
     }
 
     /// Why it can't be asked.

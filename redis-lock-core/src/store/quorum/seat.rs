@@ -1,6 +1,7 @@
 //! What is known of the nodes of a quorum, across their connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -18,11 +19,15 @@ const ROUNDED: Duration = Duration::from_secs(1);
 /// All nodes of one quorum.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    /// How long a node must have run before it votes; zero for at once.
-    rejoin: Duration,
+    /// How long a node must have run before it votes, by the settings of this client; zero for at once.
+    own_rejoin: Duration,
+    /// The same in milliseconds, by the client of the quorum that has the longest, as far as that is known.
+    rejoin: AtomicU64,
     seats: NonPoisonMutex<Vec<SeatState>>,
     /// Where stands on each node of which servers the quorum consists.
     pub(super) card: Names,
+    /// Where stands on each node which `rejoin` its clients have.
+    note: Names,
     /// A node can be asked again.
     pub(crate) returned: Notify,
 }
@@ -34,8 +39,8 @@ struct SeatState {
     run: Option<String>,
     version: Option<String>,
     trouble: Option<String>,
-    /// From when on it votes, by its age.
-    grown: Moment,
+    /// When it was seen first, and how long it had run by then.
+    seen: Option<(Moment, Duration)>,
     /// From when on it votes, by its clock.
     steady: Moment,
 }
@@ -48,17 +53,30 @@ pub(crate) struct Seat {
 }
 
 impl Roster {
-    pub(crate) fn new(names: Vec<Arc<str>>, rejoin: Duration, card: Names) -> Arc<Self> {
+    /// The nodes with these names. `beside` names what stands on each of them beside locks.
+    pub(crate) fn new(
+        names: Vec<Arc<str>>,
+        rejoin: Duration,
+        beside: impl Fn(&str) -> Names,
+    ) -> Arc<Self> {
         let seat = |name| SeatState {
             name,
             run: None,
             version: None,
             trouble: None,
-            grown: Moment::NEVER,
+            seen: None,
             steady: Moment::START,
         };
         let seats = names.into_iter().map(seat).collect();
-        Arc::new(Self { rejoin, seats: NonPoisonMutex::new(seats), card, returned: Notify::new() })
+        let millis = AtomicU64::new(u64::try_from(rejoin.as_millis()).unwrap_or(u64::MAX));
+        Arc::new(Self {
+            own_rejoin: rejoin,
+            rejoin: millis,
+            seats: NonPoisonMutex::new(seats),
+            card: beside("fleet"),
+            note: beside("fleet:rejoin"),
+            returned: Notify::new(),
+        })
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
@@ -78,15 +96,20 @@ impl Roster {
         Some(runs.join(" ").into())
     }
 
+    fn rejoin(&self) -> Duration {
+        Duration::from_millis(self.rejoin.load(Ordering::Relaxed))
+    }
+
     /// Adds all nodes to a description.
     pub(super) fn describe(&self, info: &mut ServerInfo, now: Moment) {
         info.topology = Topology::Quorum;
+        let rejoin = self.rejoin();
         let node = |seat: &SeatState| NodeInfo {
             address: seat.name.to_string(),
             role: NodeRole::Primary,
             version: seat.version.clone(),
-            trouble: seat.trouble.clone().or_else(|| Some(seat.bar(now)?.to_string())),
-            votes: seat.trouble.is_none() && seat.bar(now).is_none(),
+            trouble: seat.trouble.clone().or_else(|| Some(seat.bar(rejoin, now)?.to_string())),
+            votes: seat.trouble.is_none() && seat.bar(rejoin, now).is_none(),
         };
         info.nodes = self.seats.lock().iter().map(node).collect();
     }
@@ -94,11 +117,12 @@ impl Roster {
 
 impl SeatState {
     /// Why its grant would not count now, if it would not.
-    fn bar(&self, now: Moment) -> Option<Vote> {
+    fn bar(&self, rejoin: Duration, now: Moment) -> Option<Vote> {
+        let grown = |(at, age)| now >= Moment::after(at, rejoin.saturating_sub(age));
         match now {
             // First, since of a young node renewals count.
             _ if now < self.steady && !planted!(FastVote) => Some(Vote::Clock),
-            _ if now < self.grown && !planted!(YoungVote) => Some(Vote::Young),
+            _ if !self.seen.is_some_and(grown) && !planted!(YoungVote) => Some(Vote::Young),
             _ => None,
         }
     }
@@ -107,7 +131,16 @@ impl SeatState {
 impl Seat {
     /// Whether nodes vote at once, for which they have to persist every write.
     pub(crate) fn votes_at_once(&self) -> bool {
-        self.roster.rejoin.is_zero()
+        self.roster.own_rejoin.is_zero()
+    }
+
+    /// Its server does not execute scripts for this user.
+    pub(crate) fn denies_scripts(&self) -> Fault {
+        let what = format!(
+            "{} of the quorum denies scripts, which its nodes need; give the user the rights `+eval +evalsha`",
+            self.name()
+        );
+        Fault::new(FaultClass::Unsupported, what)
     }
 
     /// A connection leads to this server, which has run for so long.
@@ -139,11 +172,28 @@ impl Seat {
             // One that was restarted under our eyes counts from here, whatever its clock says.
             let is_first = seat.run.is_none() && run.is_some();
             let age = uptime.filter(|_| is_first).unwrap_or_default().saturating_sub(ROUNDED);
-            seat.grown = now.after(self.roster.rejoin.saturating_sub(age));
+            seat.seen = Some((now, age));
             seat.run = run.map(Into::into);
         }
         (seat.version, seat.trouble) = (Some(version.into()), None);
         Ok(())
+    }
+
+    pub(super) fn own_rejoin(&self) -> Duration {
+        self.roster.own_rejoin
+    }
+
+    pub(super) fn rejoin_names(&self) -> Names {
+        self.roster.note.clone()
+    }
+
+    /// Another client of the quorum has this `rejoin`.
+    pub(super) fn found_rejoin(&self, found: Duration) {
+        let Roster { own_rejoin, rejoin, .. } = &*self.roster;
+        let millis = u64::try_from(found.as_millis()).unwrap_or(u64::MAX);
+        if rejoin.fetch_max(millis, Ordering::Relaxed) < millis {
+            crate::observe::log::longer_rejoin(*own_rejoin, found);
+        }
     }
 
     pub(super) fn name(&self) -> Arc<str> {
@@ -163,7 +213,7 @@ impl Seat {
     /// A lease ran out faster there than by our clock. It does not vote for `rejoin`, or until the longest
     /// lease that it has of us has ended.
     pub(super) fn runs_fast(&self, longest: Duration, now: Moment) {
-        let until = now.after(self.roster.rejoin.max(longest));
+        let until = now.after(self.roster.rejoin().max(longest));
         self.with(|seat| {
             if seat.steady <= now {
                 crate::observe::log::fast_node(&seat.name);
@@ -174,7 +224,8 @@ impl Seat {
 
     /// Why its grant does not count now, if it does not.
     pub(super) fn bar(&self, now: Moment) -> Option<Vote> {
-        self.with(|seat| seat.bar(now)).flatten()
+        let rejoin = self.roster.rejoin();
+        self.with(|seat| seat.bar(rejoin, now)).flatten()
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut SeatState) -> T) -> Option<T> {

@@ -55,7 +55,7 @@ impl Tokens {
         now: Moment,
     ) {
         if self.all.len() > self.sweep_at {
-            self.all.retain(|_, it| it.under_way > 0 || it.until > now);
+            self.all.retain(|_, it| it.under_way > 0 || it.until > now || it.is_in_doubt);
             self.sweep_at = (self.all.len() * 2).max(MIN_SWEEP);
         }
         let trace = self.all.entry(Arc::clone(token)).or_insert_with(|| TokenTrace {
@@ -123,10 +123,13 @@ impl Tokens {
 
     /// The node has released it, and refuses what comes later.
     pub(super) fn released(&mut self, token: &str) {
-        let is_over = |it: &TokenTrace| {
-            it.is_given_up && it.under_way == 0 && it.may_end_until == Moment::START
-        };
-        if self.all.get(token).is_some_and(is_over) {
+        let Some(trace) = self.all.get_mut(token) else { return };
+        if !trace.is_given_up || trace.under_way > 0 {
+            return;
+        }
+        // What comes later the tombstone refuses.
+        trace.is_in_doubt = false;
+        if trace.may_end_until == Moment::START {
             self.all.remove(token);
         }
     }

@@ -296,6 +296,9 @@ impl RedisConnector {
             found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);
         }
         if let Way::Seat(_, seat) = &self.way {
+            if found.atomic_by != AtomicBy::Scripts {
+                return Err(seat.denies_scripts());
+            }
             let run = found.run.as_deref();
             seat.introduced(run, found.uptime, &found.version, Moment::now())?;
             found.warnings.extend(nodes::forgets(seat.votes_at_once(), driver).await?);

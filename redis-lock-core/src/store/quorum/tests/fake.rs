@@ -180,7 +180,7 @@ pub(crate) struct FakeLinks {
 impl FakeLinks {
     pub(crate) fn roster(nodes: usize, rejoin: Duration) -> Arc<Roster> {
         let names = (0..nodes).map(|at| format!("n{at}").into()).collect();
-        Roster::new(names, rejoin, Names::new("", "fleet"))
+        Roster::new(names, rejoin, |what| Names::new("", what))
     }
 
     fn new(roster: &Arc<Roster>) -> (QuorumWire, Self) {
@@ -302,7 +302,7 @@ impl FakeQuorum {
         let mut random = Random::new(seed);
         simulated::begin(BEGIN * 1_000_000, seed);
         let nodes: Vec<_> = (0..nodes).map(|_| FakeNode::new(&mut random)).collect();
-        let clients = (0..clients).map(|_| FakeClient::new(nodes.len())).collect();
+        let clients = (0..clients).map(|_| FakeClient::new(nodes.len(), REJOIN)).collect();
         let last_fence = 0;
         Self { random, now: BEGIN, nodes, clients, last_fence, grants: 0 }
     }
@@ -433,8 +433,8 @@ impl FakeQuorum {
 }
 
 impl FakeClient {
-    fn new(nodes: usize) -> Self {
-        let (wire, links) = FakeLinks::new(&FakeLinks::roster(nodes, REJOIN));
+    pub(super) fn new(nodes: usize, rejoin: Duration) -> Self {
+        let (wire, links) = FakeLinks::new(&FakeLinks::roster(nodes, rejoin));
         let doing = Doing::Rests { until: 0 };
         Self { wire, links, token: "".into(), doing, seq: 0 }
     }

@@ -5,7 +5,7 @@ pub(crate) mod fake;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::fake::{BEGIN, Doing, FakeQuorum, TTL};
+use self::fake::{BEGIN, Doing, FakeClient, FakeQuorum, TTL};
 use super::tokens::Tokens;
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -44,6 +44,33 @@ fn faults_that_are_put_in_are_found() {
         assert!(found(fault, 3), "{fault:?}");
     }
     assert!(found(YoungVote, 5));
+}
+
+/// The holder has two nodes, of which one forgets it; the third one has never known it.
+#[test]
+fn a_client_with_a_shorter_rejoin_goes_by_the_longest() {
+    let overlaps = |fault| {
+        plant(fault);
+        let mut world = FakeQuorum::new(1, 3, 2);
+        world.clients[1] = FakeClient::new(3, TTL / 10);
+        world.clients[1].doing = Doing::Rests { until: BEGIN + 300 };
+        world.clients[0].doing = Doing::Rests { until: BEGIN + 60 };
+        world.pass(50);
+        world.clients[0].links.cut[2] = true;
+        while !world.clients[0].holds(world.now) {
+            world.step().unwrap();
+        }
+        if let Doing::Holds { leaves, .. } = &mut world.clients[0].doing {
+            *leaves = u64::MAX;
+        }
+        world.nodes[0].restart(world.now, 7);
+        let overlaps = (0..1_200).any(|_| world.step().is_err());
+        plant(None);
+        simulated::end();
+        overlaps
+    };
+    assert!(!overlaps(None));
+    assert!(overlaps(Some(PlantedFault::RejoinUnread)));
 }
 
 /// A quorum of three without any trouble, of which one may be slow, and a client that has the lock.
@@ -148,6 +175,25 @@ fn a_node_that_tells_whole_seconds_only_does_not_count_as_fast() {
     assert!(!has_run_fast(secs(29), half), "29.5 s are left, of which it tells 29");
     assert!(has_run_fast(secs(28), half));
     assert!(has_run_fast(secs(29) + Duration::from_millis(1), half), "this one tells more");
+}
+
+#[test]
+fn what_a_node_that_stood_still_may_have_is_given_back_however_many_that_are() {
+    let mut tokens = Tokens::default();
+    let names = Names::new("", "k");
+    let at = |secs| Moment::START.after(Duration::from_secs(secs));
+    let many: Vec<Arc<str>> = (0..3_000).map(|number| number.to_string().into()).collect();
+    for token in &many {
+        tokens.asked(token, (&names, Kind::Mutex), at(30), at(0));
+        tokens.give_up(token, true);
+    }
+    // The connection ends, and the next one is made when all leases would be over.
+    many.iter().for_each(|token| tokens.settled(token, Some(at(35))));
+    tokens.asked(&"other".into(), (&names, Kind::Mutex), at(90), at(60));
+    assert_eq!(tokens.given_up(at(90), at(60)).len(), many.len());
+    // It has answered all releases.
+    many.iter().for_each(|token| tokens.released(token));
+    assert_eq!(tokens.given_up(at(90), at(60)).len(), 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::node::Ask;
+use super::super::node::{Ask, Does};
 use super::super::tokens;
 use super::{MOST, QuorumWire};
 use crate::domain::clock::Moment;
@@ -57,7 +57,7 @@ impl QuorumWire {
         let old = old.map(|old| tokens::release(&old, names, Kind::Mutex));
         for node in &mut self.nodes {
             for command in old.iter().chain([&card]) {
-                node.ask_card(command.clone(), now);
+                node.ask_aside(Does::Cards, command.clone(), now);
                 self.cards.under_way += 1;
             }
         }

@@ -204,6 +204,7 @@ impl Wire for QuorumWire {
         }
         self.read(now);
         self.expire(now);
+        self.nodes.iter_mut().for_each(|node| node.note_rejoin(now));
         self.write_cards(now);
         self.flush()?;
         // What was decided, also that no node answers, is as good as an answer.

@@ -20,7 +20,7 @@ impl QuorumWire {
         }
         let Some(seq) = ask.ballot else { return };
         let node = self.nodes.get(at);
-        let bar = node.and_then(|node| node.seat.bar(now));
+        let bar = node.and_then(|node| node.bar(now));
         let may_end = node.is_some_and(|node| {
             ask.token.as_ref().is_some_and(|token| node.tokens.may_end(token, now))
         });
