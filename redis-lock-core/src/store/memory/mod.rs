@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, UNIX_EPOCH};
 
 use self::entry::Entry;
 use super::{
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::env;
 use crate::domain::error::Fault;
 use crate::domain::glob;
 use crate::store::Blocker;
@@ -43,11 +45,17 @@ pub(crate) struct Memory {
 struct SharedLocks {
     state: State,
     managers: Managers,
+    /// By how much its clock is ahead of the one that leases are measured with. It begins with the time of day,
+    /// since fencing numbers come from it: they must not fall when the machine starts anew.
+    ahead: Duration,
 }
 
 impl Default for SharedLocks {
     fn default() -> Self {
-        Self { state: State { is_steady: true, ..State::default() }, managers: Managers::default() }
+        let state = State { is_steady: true, ..State::default() };
+        let wall = env::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = wall.saturating_sub(Moment::now().since(Moment::START));
+        Self { state, managers: Managers::default(), ahead }
     }
 }
 
@@ -136,9 +144,9 @@ struct MemoryWire {
 
 impl Wire for MemoryWire {
     fn push(&mut self, seq: u64, command: Command) {
-        let now = Moment::now();
         let mut shared = self.memory.shared.lock();
-        let SharedLocks { state, managers } = &mut *shared;
+        let now = Moment::now().after(shared.ahead);
+        let SharedLocks { state, managers, .. } = &mut *shared;
         // Hints are only queued here: nothing is done about them under this lock.
         let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };

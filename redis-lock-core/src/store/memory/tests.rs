@@ -283,6 +283,26 @@ fn a_fencing_counter_is_kept_until_the_clock_has_passed_it() {
     assert!(state.entries.len() <= MIN_SWEEP + 1, "{} are kept", state.entries.len());
 }
 
+#[test]
+fn fencing_numbers_rise_when_the_machine_starts_anew() {
+    use crate::domain::env::simulated;
+    let number_after = |uptime: u64, wall: u64| {
+        simulated::begin(uptime * 1_000_000_000, 1);
+        simulated::set_wall(wall * 1_000_000_000);
+        let mut wire = Memory::default().connector(&"m".into()).connected().wire;
+        let acquire = Acquire { fences: 1, ..Acquire::of("t".into(), Some(SECOND)) };
+        wire.push(0, command(Verb::Acquire(acquire)));
+        simulated::end();
+        match wire.pull(&mut |_| true) {
+            Some(Pulled::Done(0, Ok(Answer::Held { fence: Some(number) }))) => number,
+            _ => panic!("it is free"),
+        }
+    };
+    let before = number_after(1_000_000, 1_700_000_000);
+    assert_eq!(before, 1_700_000_000_000_000);
+    assert!(before < number_after(3_000, 1_700_000_060), "after a minute");
+}
+
 /// A manager of these locks that listens.
 struct Listening {
     wire: Box<dyn Wire>,
