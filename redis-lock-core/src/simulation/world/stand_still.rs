@@ -1,5 +1,6 @@
 //! Machines that stand still with their clocks, as virtual machines do that are paused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::World;
@@ -59,16 +60,21 @@ impl World {
             && note.keys.iter().any(|key| end(key).is_none_or(|end| end < believed))
     }
 
-    /// Whether the process of a call still believes in a hold of its keys that has ended since its clock
-    /// stood still.
+    /// Whether the process of a call believed in a hold of its keys that has ended since its clock stood still. It
+    /// may have given the hold up in the step that ended the call.
     pub(super) fn is_believed_in_standstill(&self, call: &CallRecord) -> bool {
         let process = &self.processes[call.process];
         let Some((shown, _)) = process.clock.stood_still(clock::now()) else { return false };
         let (since, (in_machines, _)) = (process.clock.when(shown), process.core.tokens());
         call.keys.iter().any(|key| {
             let key = full_key(*key);
+            let given_up =
+                |token: &Arc<str>| self.server.tokens.get(token).and_then(|note| note.given_up);
             let mut stays = self.server.stays_since(&key, since);
-            stays.any(|stay| in_machines.contains(&stay.token))
+            stays.any(|stay| {
+                let ends_now = given_up(&stay.token).is_some_and(|at| at >= call.began.max(since));
+                in_machines.contains(&stay.token) || ends_now
+            })
         })
     }
 }
