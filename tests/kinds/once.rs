@@ -44,11 +44,14 @@ fn what_was_done_once_is_not_done_again() {
         }
         let error = once(&arena.other).blocking_try_acquire().unwrap_err();
         assert!(!error.is_busy() && !error.is_retryable() && error.key() == Some("k"), "{error:?}");
-        let LockError::Done { by, .. } = &error else { panic!("{error:?}") };
+        let LockError::Done { by, until, .. } = &error else { panic!("{error:?}") };
+        let left = until.duration_since(SystemTime::now()).unwrap();
+        assert!(left <= HOUR && left > HOUR - PATIENCE, "{left:?}");
+        assert!(error.to_string().contains("will not run again until 20"), "{error}");
         assert!(by.as_ref().is_some_and(|by| by.ends_with(label)), "{by:?}");
         assert!(error.to_string().contains("was completed at 20"), "{error}");
-        // Without `once` the key is busy.
-        assert!(!is_free(arena.other.mutex("k")), "{}", arena.name);
+        let plain = arena.other.mutex("k").no_wait().blocking_acquire().unwrap_err();
+        assert!(plain.is_busy() && plain.to_string().contains(", not held: "), "{plain}");
         let status = arena.other.blocking_status("k").unwrap();
         assert!(!status.is_held() && status.holders.is_empty(), "{status:?}");
         assert_eq!((status.kind, status.kept_until), (LockKind::Mutex, None));

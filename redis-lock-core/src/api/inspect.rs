@@ -414,7 +414,8 @@ impl Locks {
     /// # Cancel safety
     /// Nothing is lost and nothing is changed.
     pub async fn server_info(&self) -> Result<ServerInfo, LockError> {
-        self.look(self.names_of(&LockKey::from_static("ping:0"))).await.map(|status| status.server)
+        let looked = self.look(self.names_of(&LockKey::from_static("ping:0"))).await;
+        looked.map(|status| status.server).map_err(LockError::of_no_lock)
     }
 
     /// [`ping`](Self::ping) for code without an async runtime.
@@ -437,6 +438,14 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_about_the_server_names_no_lock() {
+        let locks = crate::Locks::builder().url("redis://127.0.0.1:1");
+        let locks = locks.command_timeout(Duration::from_millis(50)).open().unwrap();
+        let error = locks.blocking_server_info().unwrap_err();
+        assert!(error.key().is_none() && !error.to_string().contains("ping"), "{error}");
+    }
 
     #[test]
     fn a_reason_is_never_empty_and_never_long() {

@@ -51,7 +51,7 @@ pub enum LockError {
         holder: Option<Box<Holder>>,
     },
     /// Another call has done what this one was to do, less than a [period](crate::LockRequest::once) ago.
-    #[error("lock `{key}` was completed at {}{}; it is not to be done again before its period is over", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")))]
+    #[error("lock `{key}` was completed at {}{}; will not run again until {}", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")), rfc3339(*.until))]
     #[non_exhaustive]
     Done {
         /// The key that was asked for.
@@ -60,18 +60,20 @@ pub enum LockError {
         by: Option<String>,
         /// When it was done, by the clock of the machine that did it.
         at: SystemTime,
+        /// Until when that stays known, by the clock of this machine.
+        until: SystemTime,
     },
-    /// As many calls wait for the lock already as [`queue`](crate::LockRequest::queue) allows at the server, or
-    /// [`max_waiters`](crate::LockRequest::max_waiters) in this `Locks`. Try later.
-    #[error("lock `{key}` is crowded: {waiting} {}", if *.in_line { IN_LINE } else { IN_PROCESS })]
+    /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::LockRequest::max_waiters)
+    /// allows. Try later.
+    #[error(
+        "lock `{key}` is crowded: {waiting} calls of this process wait for it already, and max_waiters allows no more; try again later"
+    )]
     #[non_exhaustive]
     Crowded {
         /// The key that was asked for.
         key: String,
         /// How many calls waited.
         waiting: usize,
-        /// Whether these are places in the server's line, of all processes, as `queue` counts them.
-        in_line: bool,
     },
     /// The lock was lost while it was held. What the body did after that was not protected.
     #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
@@ -189,6 +191,14 @@ impl LockError {
         }
     }
 
+    /// It happened to no lock that the user knows.
+    pub(crate) fn of_no_lock(mut self) -> Self {
+        if let Self::Backend { source } = &mut self {
+            source.key = None;
+        }
+        self
+    }
+
     /// Names the server that it happened with.
     pub(crate) fn at(mut self, server: &str) -> Self {
         if let Self::Backend { source } = &mut self {
@@ -203,12 +213,6 @@ impl From<ConfigError> for LockError {
         Self::InvalidConfig { cause }
     }
 }
-
-const IN_LINE: &str =
-    "wait in line at the server already, and queue allows no more; try again later";
-
-const IN_PROCESS: &str =
-    "calls of this process wait for it already, and max_waiters allows no more; try again later";
 
 const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the outer hold";
 
@@ -232,10 +236,15 @@ pub(crate) fn in_words(time: Duration) -> String {
 
 pub(crate) fn held_by(holder: Option<&Holder>) -> String {
     match holder {
-        Some(Holder { label, token, kept_until, .. }) => {
+        Some(Holder { label, token, kept_until, is_done, .. }) => {
             let by = label.as_deref().map_or_else(|| token.to_string(), Into::into);
-            let until = kept_until.map(|it| format!("kept until {} by min_hold of", rfc3339(it)));
-            format!(", {} {by}", until.as_deref().unwrap_or("held by"))
+            match (kept_until.map(rfc3339), is_done) {
+                (None, _) => format!(", held by {by}"),
+                (Some(until), true) => {
+                    format!(", not held: {by} completed it, and `once` keeps it until {until}")
+                }
+                (Some(until), false) => format!(", kept until {until} by min_hold of {by}"),
+            }
         }
         None => String::new(),
     }

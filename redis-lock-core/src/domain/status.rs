@@ -64,6 +64,15 @@ pub struct Done {
     pub until: SystemTime,
 }
 
+impl Done {
+    /// What a mark at the key of a mutex tells, for which this much time is left.
+    pub(crate) fn read(value: &str, left: Option<Duration>) -> Option<Self> {
+        let mark = Mark::read_done(value)?;
+        let until = left.and_then(|left| env::wall().checked_add(left)).unwrap_or(mark.at);
+        Some(Self { by: mark.token.label(), at: mark.at, until })
+    }
+}
+
 /// How a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -115,8 +124,11 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
-    /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps the lock, where it was given back already.
+    /// Until when [`min_hold`](crate::LockRequest::min_hold) or [`once`](crate::LockRequest::once) keeps the lock,
+    /// where it was given back already.
     pub kept_until: Option<SystemTime>,
+    /// Whether `once` keeps it.
+    pub(crate) is_done: bool,
     /// Whether no body runs, and the lease only [lingers](crate::LockRequest::linger).
     pub idle: Idle,
 }
@@ -137,15 +149,14 @@ impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
         let (label, since) = (token.label(), token.since());
         let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
-        Self { token, label, since, ttl, fence: None, kept_until: None, idle }
+        Self { token, label, since, ttl, fence: None, kept_until: None, is_done: false, idle }
     }
 
     /// The holder that a value at the key of a mutex names: a token, or the mark of one.
     pub(crate) fn of_value(value: &str, ttl: Option<Duration>) -> Self {
         let Some(mark) = Mark::read(value) else { return Self::of(Token::from_wire(value), ttl) };
-        let kept = ttl.filter(|_| mark.kind == MarkKind::Kept);
-        let kept_until = kept.and_then(|left| env::wall().checked_add(left));
-        Self { kept_until, ..Self::of(mark.token, ttl) }
+        let kept_until = ttl.and_then(|left| env::wall().checked_add(left));
+        Self { kept_until, is_done: mark.kind == MarkKind::Done, ..Self::of(mark.token, ttl) }
     }
 }
 
@@ -346,7 +357,7 @@ pub struct Drained {
 pub enum LossReason {
     /// The lease ended before a renewal was confirmed: the server could not be reached in time, or
     /// renewal was switched off.
-    #[error("its lease ended before a renewal was confirmed")]
+    #[error("its lease ended before a renewal or an adoption was confirmed")]
     Expired,
     /// Another value stands at the key.
     #[error("another holder has it now ({by})")]

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::local_view::LastAnswer;
 use super::question::{About, Open};
-use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
+use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
-use crate::domain::status::{AskOutcome, IdleEvent};
-use crate::domain::token::Mark;
+use crate::domain::status::{AskOutcome, Done, IdleEvent};
 use crate::observe::Observation;
-use crate::store::{ASK, Acquire, Answer, Blocker, PLACE, Verb};
+use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 
 /// How often several keys are asked for all at once. After this many refusals, keys that are free
@@ -204,8 +203,7 @@ impl<W> Machine<W> {
             && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.terms.fenced
             && demand.terms.repair_orphan.is_none()
-            && demand.terms.once.is_none()
-            && demand.terms.queue.is_none();
+            && demand.terms.once.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
@@ -223,7 +221,6 @@ impl<W> Machine<W> {
                 fences,
                 once: demand.terms.once.is_some(),
                 repair_orphan: demand.terms.repair_orphan,
-                most_waiting: demand.terms.queue,
                 ask,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
@@ -288,9 +285,6 @@ impl<W> Machine<W> {
         match outcome {
             Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
-            Outcome::Answered(Answer::Crowded { waiting, holder }) => {
-                self.crowded_out(&open, waiting, holder.as_deref(), env);
-            }
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
                 self.granted(&open, None, env);
             }
@@ -430,9 +424,9 @@ impl<W> Machine<W> {
         let blocked_by_own = holder.is_some_and(|it| it.manager() == Some(env.manager));
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
-        let done = blocker.value.as_deref().and_then(Mark::read_done);
+        let done = blocker.value.as_deref().and_then(|value| Done::read(value, blocker.ttl));
         contending.heard.last_answer = LastAnswer::Busy(blocker);
-        let owes_done = self.tell_done_or_crowded(done.as_ref(), open.sent, env);
+        let owes_done = self.tell_done_or_crowded(done, open.sent, env);
         self.refuse_late(open.sent, env);
         self.abandon_if_unwanted(env);
         let Stage::Contending(contending) = &mut self.stage else { return };

@@ -13,8 +13,7 @@ use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, WaitingCa
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::status::IdleEnd;
-use crate::domain::token::Mark;
+use crate::domain::status::{Done, IdleEnd};
 use crate::observe::Observation;
 use crate::store::wire::contained;
 use crate::{LockError, LossReason};
@@ -260,27 +259,9 @@ impl<W> Machine<W> {
         if env.waiting >= most && first.can_wait() {
             let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
             if let Some(waiter) = self.waiters.pop() {
-                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting });
             }
         }
-    }
-
-    /// So many wait in line at the server that the call, which has a machine of its own, may not.
-    pub(super) fn crowded_out(
-        &mut self,
-        open: &Open,
-        waiting: usize,
-        holder: Option<&str>,
-        env: &mut Env<'_, W>,
-    ) {
-        let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.attempt.left_nothing();
-        self.tell_done_or_crowded(holder.and_then(Mark::read_done).as_ref(), open.sent, env);
-        for waiter in self.waiters.drain() {
-            let key = waiter.demand.key().to_owned();
-            env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });
-        }
-        self.abandon_if_unwanted(env);
     }
 
     /// Whether callers that came before, or a holder of this process, have to be waited for.
@@ -337,11 +318,11 @@ impl<W> Machine<W> {
     /// question was sent. Where nothing was done, those who were let in, and are too many, are refused.
     pub(super) fn tell_done_or_crowded(
         &mut self,
-        done: Option<&Mark>,
+        done: Option<Done>,
         sent: Moment,
         env: &mut Env<'_, W>,
     ) -> bool {
-        let Some(done) = done else {
+        let Some(Done { by, at, until }) = done else {
             self.refuse_let_in(env);
             return false;
         };
@@ -350,10 +331,7 @@ impl<W> Machine<W> {
         for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
             if let Some(waiter) = self.waiters.leave(*id) {
                 let key = waiter.demand.key().to_string();
-                env.fail(
-                    waiter.handle,
-                    LockError::Done { key, by: done.token.label(), at: done.at },
-                );
+                env.fail(waiter.handle, LockError::Done { key, by: by.clone(), at, until });
             }
         }
         once.iter().any(|(_, asked)| *asked > sent)
@@ -371,7 +349,7 @@ impl<W> Machine<W> {
                 && let Some(waiter) = self.waiters.leave(id)
             {
                 let key = waiter.demand.key().to_owned();
-                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting });
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::env;
 use crate::domain::kind::Kind;
 use crate::domain::lease::reserved_fences;
 use crate::domain::status::{LockKind, ServerInfo};
@@ -31,9 +30,7 @@ pub(crate) struct ServerView {
 impl ServerView {
     /// A lock whose key has a string.
     pub(crate) fn of_value(value: &str, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Self {
-        if let Some(mark) = Mark::read_done(value) {
-            let until = ttl.and_then(|ttl| env::wall().checked_add(ttl)).unwrap_or(mark.at);
-            let done = Some(Done { by: mark.token.label(), at: mark.at, until });
+        if let done @ Some(_) = Done::read(value, ttl) {
             return Self { done, ..Self::of_nobody(LockKind::Mutex) };
         }
         if Mark::read(value).is_some() {

@@ -12,7 +12,6 @@ mod long_waits;
 mod margin;
 mod once;
 mod outage;
-mod queue;
 mod reaping;
 mod releasing;
 mod timing;

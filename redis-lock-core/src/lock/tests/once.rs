@@ -1,5 +1,7 @@
 //! What is done once: who hears of it, and how it is made known.
 
+use std::time::SystemTime;
+
 use super::*;
 use crate::domain::token::{Mark, MarkKind};
 
@@ -46,7 +48,9 @@ fn those_who_want_it_once_hear_that_it_was_done_and_the_others_wait_on() {
     bench.answer(&first, found(MarkKind::Done));
     let failed = bench.failed();
     assert_eq!(failed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
-    let done = |error: &LockError| matches!(error, LockError::Done { key, by: Some(by), .. } if key == "k" && by == "night");
+    let until =
+        |until: &SystemTime| until.duration_since(SystemTime::now()).is_ok_and(|it| it <= PERIOD);
+    let done = |error: &LockError| matches!(error, LockError::Done { key, by: Some(by), until: end, .. } if key == "k" && by == "night" && until(end));
     assert!(failed.iter().all(|(_, error)| done(error)), "{failed:?}");
     // The fourth came after the question, so it is asked for anew.
     let second = bench.asked();
@@ -81,6 +85,24 @@ fn what_min_hold_keeps_is_busy_and_not_done() {
     bench.answer(&question, found(MarkKind::Kept));
     let [(1, LockError::Busy { holder: Some(holder), .. })] = &*bench.failed() else { panic!() };
     assert!(holder.kept_until.is_some(), "{holder:?}");
+    bench.parted();
+}
+
+#[test]
+fn a_call_without_once_is_told_that_nothing_holds_what_was_done() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.wait = Wait::None));
+    for _ in 0..2 {
+        // A take, and the script that says who has the lock.
+        let question = bench.asked();
+        bench.answer(&question, found(MarkKind::Done));
+    }
+    let failed = bench.failed();
+    let [(1, error @ LockError::Busy { holder: Some(holder), .. })] = &*failed else { panic!() };
+    assert!(holder.kept_until.is_some(), "{holder:?}");
+    let text = error.to_string();
+    assert!(text.contains("not held") && text.contains("`once` keeps it until 20"), "{text}");
+    assert!(!text.contains("held by"), "{text}");
     bench.parted();
 }
 
