@@ -85,6 +85,19 @@ fn wants_a_password(locks: &Locks) {
 }
 
 #[test]
+fn a_mutex_is_shown_as_one_to_a_user_with_the_rights_for_mutexes() {
+    let server = Server::start();
+    let [mutexes, ..] = blocks();
+    allow(&server, &[&mutexes]);
+    let urls = as_user(&[server.url()], "secret");
+    let locks = Locks::open(&urls[0]).unwrap();
+    let held = take(locks.mutex("k"));
+    let status = locks.blocking_status("k").unwrap();
+    assert_eq!(status.kind, redis_locks::LockKind::Mutex, "{status:?}");
+    assert_eq!(status.holders[0].token, *held.token());
+}
+
+#[test]
 fn the_documented_rights_are_enough_in_a_cluster() {
     let [mutexes, kinds, _, cluster_rights] = blocks();
     for binary in binaries() {

@@ -9,7 +9,6 @@ mod floors;
 mod links;
 mod minutes;
 mod mutants;
-mod pictures;
 mod shape;
 mod simulate;
 mod test;
@@ -104,8 +103,6 @@ enum Command {
     Shape,
     /// Whether documents point to what is there
     Links,
-    /// Draw the pictures of docs/pictures that have data here
-    Pictures,
     /// Whether tests/CASES.md fits the tests
     Cases {
         /// Mend the list
@@ -164,7 +161,6 @@ fn run(command: Command) -> Result<()> {
         Command::Floors => floors::run(),
         Command::Shape => shape::run(),
         Command::Links => links::run(),
-        Command::Pictures => pictures::run(),
         Command::Cases { write } => cases::run(write),
         Command::PublicApi { write } => ci::public_api(write),
         Command::Tools => tools::install(),

@@ -14,7 +14,7 @@ use crate::domain::names::Names;
 use crate::{ConfigError, LockError, Token};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
-const MIN_TTL: Duration = Duration::from_millis(100);
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// The longest margin: longer pauses need no cover.
 const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -40,7 +40,6 @@ pub(crate) struct Options {
     pub(crate) margin: Option<Duration>,
     pub(crate) wait: Wait,
     pub(crate) max_waiters: Option<usize>,
-    pub(crate) queue: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
@@ -95,7 +94,6 @@ impl Options {
             margin: None,
             wait,
             max_waiters: None,
-            queue: None,
             renew: true,
             max_hold: None,
             min_hold: None,
@@ -188,19 +186,7 @@ impl Options {
                 return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
         }
-        self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
-    }
-
-    fn check_queue(&self, most: usize, kind: Kind) -> Result<(), LockError> {
-        let (other, advice) = match kind {
-            _ if most == 0 => ("zero", "use no_wait() to refuse every call that would wait"),
-            _ if self.wait == Wait::None => ("no_wait", "leave `queue` out: no call waits"),
-            _ if self.lingers().is_some() => ("linger", "leave one of them out"),
-            Kind::All { .. } => ("several keys", "lock one key that stands for all of them"),
-            _ => return Ok(()),
-        };
-        Err(ConfigError::QueueWith { other, advice }.into())
     }
 
     fn check_once(&self, period: Duration, kind: Kind) -> Result<(), LockError> {
@@ -249,9 +235,6 @@ impl Options {
         if self.lingers().is_some() {
             return no("idle leases", "leave `linger` out, or use one server");
         }
-        if self.queue.is_some() {
-            return no("`queue`", "its nodes have no line in common; use one server");
-        }
         if self.once.is_some() {
             return no("`once`", "a node that restarts forgets what was done; use one server");
         }
@@ -271,7 +254,6 @@ impl Options {
             margin: self.margin.map_or(Duration::ZERO, whole_millis),
             wait: self.wait,
             max_waiters: self.max_waiters,
-            queue: self.queue,
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,
@@ -496,8 +478,6 @@ pub(crate) struct LockTerms {
     pub(crate) wait: Wait,
     /// How many calls of the manager may wait for the key.
     pub(crate) max_waiters: Option<usize>,
-    /// How many calls may wait in the server's line.
-    pub(crate) queue: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use crate::ConfigError;
+use crate::domain::demand::MIN_TTL;
 use crate::domain::env;
 use crate::domain::label::{harmless, shown};
 
@@ -27,6 +28,9 @@ pub(crate) const MOST_TOKEN: usize = 400;
 
 /// The most bytes of another program's value that are kept.
 const MOST_FOREIGN: usize = 200;
+
+/// Twice the longest lease: no command about a token is under way for longer.
+const MOST_UNSETTLED: Duration = Duration::from_secs(200 * 366 * 24 * 60 * 60);
 
 /// The appended mark that tells a holder that a client waits (see `docs/PROTOCOL.md`).
 pub(crate) const WAITERS_MARK: char = '+';
@@ -294,15 +298,18 @@ impl Unsettled {
     /// Reads what `Display` wrote.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
+        let bounded = |text: &str| millis(text).filter(|time| *time <= MOST_UNSETTLED);
         let (text, end) = match text.split_once('@') {
             Some((text, end)) => (text, Some(UNIX_EPOCH.checked_add(millis(end)?)?)),
             None => (text, None),
         };
         let (doubt, at_most) = match text.split_once('/') {
-            Some((doubt, at_most)) => (doubt, Some(millis(at_most)?)),
+            Some((doubt, at_most)) => {
+                (doubt, Some(bounded(at_most).filter(|lease| *lease >= MIN_TTL)?))
+            }
             None => (text, None),
         };
-        Some(Self { doubt: millis(doubt)?, at_most, end })
+        Some(Self { doubt: bounded(doubt)?, at_most, end })
     }
 }
 
@@ -414,6 +421,11 @@ mod tests {
             "rl1.a.b.c.d#0?1/",
             "rl1.a.b.c.d#0?1@",
             "rl1.a.b.c.d#0?1@99999999999999999999",
+            "rl1.a.b.c.d#0?18446744073709551615",
+            "rl1.a.b.c.d#0?7000000000000",
+            "rl1.a.b.c.d#0?0/0",
+            "rl1.a.b.c.d#0?0/99",
+            "rl1.a.b.c.d#0?0/7000000000000",
         ] {
             assert!(text.parse::<Token>().is_err(), "{text}");
         }

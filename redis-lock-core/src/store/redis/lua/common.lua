@@ -74,6 +74,8 @@ end
 local function kind_at(lock)
   local first = try('ZRANGE', lock, 0, 0)
   if not first then
+    -- A user who may not ask for the type can read the value.
+    if try('GET', lock) then return 'string' end
     return redis.pcall('TYPE', lock).ok or 'value of another type'
   end
   if not first[1] then return 'none' end
