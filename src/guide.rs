@@ -20,6 +20,7 @@ macro_rules! pages {
 pages! {
     "GUARANTEES.md" guarantees
     "CHOOSING.md" choosing
+    "SECOND-CALL.md" second_call
     "WEB.md" web
     "JOBS.md" jobs
     "TRANSACTIONS.md" transactions

@@ -36,7 +36,7 @@
 //! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |
 //! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, [Kubernetes](guide::kubernetes), ShedLock's options, leader election |
 //! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
-//! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing) |
+//! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing), [what a second call does](guide::second_call) |
 //! | set up Redis | [the server](guide::server), [a quorum of servers](guide::quorum), [when Redis is down](guide::web#when-redis-is-down) |
 //! | deploy a new version | [rolling deploys](guide::deploys) |
 //! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |

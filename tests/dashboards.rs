@@ -251,3 +251,25 @@ fn figures_of_pages_are_those_of_the_bench() {
         assert!(server.contains(figure) && compared.contains(figure), "SERVER lacks {figure}");
     }
 }
+
+/// The rights that a page has in its first block below this heading, and the rest of the page.
+fn rights<'a>(page: &'a str, heading: &str) -> (String, &'a str) {
+    let (_, page) = page.split_once(heading).unwrap();
+    let (_, block) = page.split_once("```text").unwrap();
+    let (block, rest) = block.split_once("```").unwrap();
+    (block.split_whitespace().collect::<Vec<_>>().join(" "), rest)
+}
+
+#[test]
+fn the_acl_of_the_server_page_is_that_of_the_protocol() {
+    let (server, protocol) = (read("docs/SERVER.md"), read("docs/PROTOCOL.md"));
+    let (mutexes, more) = rights(&server, "## Rights");
+    let (documented, rest) = rights(&protocol, "## Rights");
+    assert_eq!(mutexes, documented);
+    let (others, rest) = rights(rest, "For readers");
+    let (_without_scripts, rest) = rights(rest, "Without scripts");
+    let (cluster, _) = rights(rest, "In a cluster");
+    for words in [others, cluster] {
+        assert!(more.replace("\\|", "|").contains(&format!("| `{words}` |")), "{words}");
+    }
+}

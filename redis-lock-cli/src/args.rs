@@ -286,23 +286,35 @@ pub(crate) struct Release {
 
 /// Run a command while holding a lock
 ///
-/// Waits for the lock, runs the command, renews the lock while it runs, and gives the lock back
-/// when it ends. Exits as the command did.
+/// Waits for the lock, runs the command, renews the lock while the command runs, and exits as the
+/// command did.
 ///
-/// Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command, but for those that were
-/// ignored when redis-lock was started, as HUP is by nohup. Unless it runs in the foreground of a
-/// terminal, the command gets a process group of its own, and signals reach all of it.
+/// The lock is given back when no process of the command's process group is left. Pipes and
+/// background jobs of a script belong to the group. A process that leaves it does not keep the lock:
+/// a daemon, a command under setsid, the jobs of an interactive shell. When processes run on for a
+/// second after the command, a line on standard error names them.
 ///
-/// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed),
-/// the command is stopped: TERM, and KILL after --grace. The exit code is then 76, not the
-/// command's. If redis-lock itself is killed with KILL, the command runs on unprotected; let the
-/// store compare REDIS_LOCK_FENCE if that matters.
+/// INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group, except those that were ignored
+/// when redis-lock was started, as nohup ignores HUP. After INT or TERM the group has --grace to end,
+/// then it gets KILL.
+///
+/// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed), the
+/// group gets TERM, and KILL after --grace. The exit code is then 76, not the command's.
+///
+/// In a terminal the command has the foreground. Ctrl-Z stops the command and redis-lock, so the lock
+/// ends after --ttl. When they are continued, redis-lock asks the server first. If the lock was lost,
+/// the command is killed before it runs on.
+///
+/// On Linux the command gets KILL when redis-lock dies without passing a signal on, for example by
+/// KILL. This reaches the command itself, not what it has started: use `exec` in scripts, and let the
+/// store compare REDIS_LOCK_FENCE if that matters. Other systems have nothing like it.
 ///
 /// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
 /// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
-/// `acquired` (with key, token, fence, waited_ms), `lost` (key, reason), or `error`.
+/// `acquired` (with key, token, fence, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
+/// or `error`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -328,7 +340,7 @@ pub(crate) struct Run {
     /// Stop the command when it has had the lock this long; 24 hours when not given
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) max_hold: Option<Duration>,
-    /// The time between TERM and KILL after a loss
+    /// How long the command and what it started may take to end after INT, TERM or a loss, until KILL
     #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "TIME")]
     pub(crate) grace: Duration,
     /// The command and its arguments, after `--`

@@ -100,6 +100,10 @@ pub(crate) fn lost(key: &str, reason: &str) -> String {
     json!({ "event": "lost", "key": key, "reason": reason }).to_string()
 }
 
+pub(crate) fn left_behind(key: &str, pids: &[u32]) -> String {
+    json!({ "event": "left_behind", "key": key, "pids": pids }).to_string()
+}
+
 pub(crate) fn failure(failure: &Failure) -> String {
     let (error, message) = (failure.word(), failure.to_string());
     json!({ "event": "error", "error": error, "code": failure.code().0, "message": message })

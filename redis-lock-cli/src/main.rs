@@ -29,6 +29,10 @@ use args::{Arguments, Task};
 use exit::{Code, Failure, reported};
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == run::start::WORD) {
+        return run::start::become_command(words);
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -41,25 +45,25 @@ fn main() -> ExitCode {
     let json = arguments.common.json;
     match perform(arguments) {
         Ok(code) => code.into(),
-        Err(failure) => {
-            let code = failure.code();
-            if failure.is_told() {
-                let line = match json {
-                    true => json::failure(&failure),
-                    false => {
-                        let text = failure.to_string();
-                        format!(
-                            "redis-lock: {}",
-                            text.lines().map(table::plain).collect::<Vec<_>>().join("\n")
-                        )
-                    }
-                };
-                // Ignored for the same reason as above.
-                let _ = writeln!(io::stderr(), "{line}");
-            }
-            code.into()
-        }
+        Err(failure) => failed(&failure, json),
     }
+}
+
+/// Reports why the program ends.
+fn failed(failure: &Failure, json: bool) -> ExitCode {
+    if failure.is_told() {
+        let line = match json {
+            true => json::failure(failure),
+            false => {
+                let text = failure.to_string();
+                let lines: Vec<_> = text.lines().map(table::plain).collect();
+                format!("redis-lock: {}", lines.join("\n"))
+            }
+        };
+        // A failure to write to standard error can't be reported.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+    failure.code().into()
 }
 
 fn perform(arguments: Arguments) -> Result<Code, Failure> {

@@ -131,6 +131,8 @@ fn who_does_not_ask_for_a_number_has_none_and_leaves_no_counter() {
     for (kind, make) in KINDS {
         let guard = take(make(&arena.one));
         assert_eq!(guard.fence(), None, "{kind}");
+        let refused = guard.fence_i64().unwrap_err();
+        assert!(matches!(refused, LockError::InvalidConfig { .. }), "{kind}: {refused}");
         guard.blocking_release().unwrap();
     }
     assert_eq!(arena.server.unwrap().keys(), Vec::<String>::new());

@@ -13,6 +13,7 @@ mod once_faults;
 mod other_node;
 mod pauses;
 mod permits;
+mod queue;
 mod read_write;
 mod slots;
 mod status;
@@ -28,6 +29,7 @@ fn child_process() {
         ("once_dies", once_faults::dies),
         ("once_waits", once_faults::waits),
         ("once_works", once_faults::works),
+        ("queue_waits_until_killed", queue::waits_until_killed),
         ("slots_take_all_the_time", slots::take_all_the_time),
     ]);
 }

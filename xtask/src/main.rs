@@ -9,6 +9,7 @@ mod floors;
 mod links;
 mod minutes;
 mod mutants;
+mod pictures;
 mod shape;
 mod simulate;
 mod test;
@@ -103,6 +104,8 @@ enum Command {
     Shape,
     /// Whether documents point to what is there
     Links,
+    /// Draw the pictures of docs/pictures that have data here
+    Pictures,
     /// Whether tests/CASES.md fits the tests
     Cases {
         /// Mend the list
@@ -161,6 +164,7 @@ fn run(command: Command) -> Result<()> {
         Command::Floors => floors::run(),
         Command::Shape => shape::run(),
         Command::Links => links::run(),
+        Command::Pictures => pictures::run(),
         Command::Cases { write } => cases::run(write),
         Command::PublicApi { write } => ci::public_api(write),
         Command::Tools => tools::install(),

@@ -1,6 +1,10 @@
 //! `redis-lock run`.
 
 mod child;
+mod group;
+pub(crate) mod start;
+mod supervisor;
+mod terminal;
 
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
@@ -12,6 +16,8 @@ use crate::exit::{Code, Failure};
 use crate::signals::Signals;
 use crate::{getting, json, table};
 use child::Child;
+use supervisor::Supervisor;
+use terminal::Terminal;
 
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
@@ -46,10 +52,15 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
         let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         say(&json::acquired(&guard, waited));
     }
+    signals.listen_to_jobs()?;
     // Who reads that may have taken longer than the lease.
     guard.ensure(Duration::ZERO)?;
-    let mut child = Child::spawn(&task.command, &guard)?;
-    let (code, lost) = supervise(&mut child, &guard, &mut signals, &task).await?;
+    let terminal = Terminal::find();
+    let in_foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
+    let child = Child::spawn(&task.command, &guard, in_foreground, common.json)?;
+    let supervisor = Supervisor::new(child, &guard, terminal, task.grace);
+    let report = |pids: &[u32]| say(&left_behind(&key, pids, common.json));
+    let (code, lost) = supervisor.supervise(&mut signals, report).await;
     let succeeds = task.once.is_some() && lost.is_none() && code == Code::OK;
     let lost = lost.or(release(guard, succeeds).await);
     match lost {
@@ -66,25 +77,19 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     }
 }
 
-/// Waits for the command's end, passes signals on, and stops it when the lock is lost.
-async fn supervise(
-    child: &mut Child,
-    guard: &Guard,
-    signals: &mut Signals,
-    task: &Run,
-) -> Result<(Code, Option<LossReason>), Failure> {
-    loop {
-        tokio::select! {
-            ended = child.ended() => {
-                let code = ended?;
-                // This program may have been stopped, and the command have gone on without the lock.
-                let lost = if guard.is_held() { None } else { Some(guard.lost().await) };
-                return Ok((code, lost));
-            }
-            signal = signals.next() => child.pass_on(signal),
-            reason = guard.lost() => return Ok((child.stop(task.grace).await?, Some(reason))),
-        }
+/// What is said when the command has ended and processes of its group run on.
+fn left_behind(key: &str, pids: &[u32], json: bool) -> String {
+    if json {
+        return json::left_behind(key, pids);
     }
+    let pids = match pids {
+        [] => String::new(),
+        pids => format!(" ({})", pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    table::plain(&format!(
+        "redis-lock: the command has ended, and processes that it started still run{pids}; \
+         lock `{key}` is kept until they end"
+    ))
 }
 
 /// Gives the lock back, or says that the command has succeeded. Returns why it was lost, if it was lost

@@ -2,7 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod scene;
+pub(crate) mod terminal;
+
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -35,6 +39,8 @@ fn bare_command_of(program: &str) -> Command {
     command
         .env_remove("REDIS_URL")
         .env_remove("REDIS_LOCKS_NAMESPACE")
+        // A terminal from which the tests are run is none of its business.
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -77,7 +83,10 @@ impl Running {
     }
 
     pub(crate) fn spawn(command: Command) -> Self {
-        let mut program = Program::spawn(command);
+        Self::from(Program::spawn(command))
+    }
+
+    pub(crate) fn from(mut program: Program) -> Self {
         let lines = BufReader::new(program.stdout().unwrap());
         Self { program, lines }
     }

@@ -96,7 +96,10 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
         options.margin = settings.margin;
     }
     // The default concerns those locks that can linger.
-    let may_linger = options.ttl.is_some() && options.once.is_none() && kind.is_pooled();
+    let may_linger = options.ttl.is_some()
+        && options.once.is_none()
+        && options.queue.is_none()
+        && kind.is_pooled();
     if options.linger.is_none() && may_linger {
         options.linger = settings.linger;
     }

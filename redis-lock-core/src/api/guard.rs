@@ -123,6 +123,26 @@ impl Guard {
         self.hold.fence
     }
 
+    /// [`fence`](Self::fence) for a column of a database: `BIGINT` has a sign in most of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("account:7").fenced().acquire().await?;
+    /// let fence: i64 = guard.fence_i64()?; // UPDATE account SET fence = $1 WHERE id = $2 AND fence <= $1
+    /// # assert!(fence > 0);
+    /// # guard.release().await }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) when the hold has no fencing number, or one that an `i64`
+    /// can't hold.
+    pub fn fence_i64(&self) -> Result<i64, LockError> {
+        let fence = self.fence().ok_or(ConfigError::NotFenced)?;
+        i64::try_from(fence).map_err(|_| ConfigError::FenceTooLarge { fence }.into())
+    }
+
     /// What is known of the hold, without asking the server.
     #[must_use]
     pub fn state(&self) -> LockState {

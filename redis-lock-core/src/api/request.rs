@@ -101,6 +101,35 @@ impl LockRequest {
         self
     }
 
+    /// How many calls may wait in line at the server, over all processes. The next one gets
+    /// [`LockError::Crowded`](crate::LockError::Crowded) at once, and leaves nothing.
+    ///
+    /// With 1, calls that only bring something up to date are run as one: when a call is told `Crowded`, the call
+    /// that waits begins its body after that, unless it gives up or dies. So the refused call has nothing to do.
+    ///
+    /// Places in the server's line are counted. Each call with `queue` has one. The calls without it of one process have
+    /// one together; readers, writers and permits have up to 32. Processes that died don't count, as far as
+    /// they are among the first 32. Beside [`max_waiters`](Self::max_waiters) the smaller number refuses. Not for
+    /// several keys, and not on a quorum.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let sync = locks.mutex("sync:42").queue(1);
+    /// let runs = sync.clone().acquire().await?;
+    /// let next = tokio::spawn(sync.clone().acquire());
+    /// # while locks.status("sync:42").await?.waiters.is_empty() { tokio::task::yield_now().await; }
+    /// assert!(sync.acquire().await.is_err_and(|error| error.is_busy()));
+    /// runs.release().await?;
+    /// let _next = next.await.unwrap()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn queue(mut self, most: usize) -> Self {
+        self.options.queue = Some(most);
+        self
+    }
+
     /// Whether the engine renews the lease while the guard lives. It does by default.
     ///
     /// With `false` the lock is lost when its ttl has passed.

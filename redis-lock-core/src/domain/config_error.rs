@@ -173,6 +173,18 @@ pub enum ConfigError {
     /// A lock other than a mutex was asked for without a lease.
     #[error("only a mutex can be held without a ttl; give this lock a ttl")]
     TtlRequired,
+    /// The number of a hold was asked for that has none.
+    #[error("this hold has no fencing number; ask for one with `fenced`")]
+    NotFenced,
+    /// The fencing number of a hold does not fit into an `i64`.
+    #[error(
+        "the fencing number {fence} is too large for an i64; set the counter on the server lower"
+    )]
+    #[non_exhaustive]
+    FenceTooLarge {
+        /// The number.
+        fence: u64,
+    },
     /// A limit of zero permits.
     #[error("zero permits could never be acquired; allow at least 1")]
     ZeroPermits,
@@ -216,6 +228,15 @@ pub enum ConfigError {
     #[error("once does not go with {other}; {advice}")]
     #[non_exhaustive]
     OnceWith {
+        /// The other option, or what else it is.
+        other: &'static str,
+        /// What to write instead.
+        advice: &'static str,
+    },
+    /// `queue` was set together with something that it does not go with.
+    #[error("queue does not go with {other}; {advice}")]
+    #[non_exhaustive]
+    QueueWith {
         /// The other option, or what else it is.
         other: &'static str,
         /// What to write instead.

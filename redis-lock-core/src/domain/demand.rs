@@ -40,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) margin: Option<Duration>,
     pub(crate) wait: Wait,
     pub(crate) max_waiters: Option<usize>,
+    pub(crate) queue: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
@@ -94,6 +95,7 @@ impl Options {
             margin: None,
             wait,
             max_waiters: None,
+            queue: None,
             renew: true,
             max_hold: None,
             min_hold: None,
@@ -186,7 +188,19 @@ impl Options {
                 return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
         }
+        self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
+    }
+
+    fn check_queue(&self, most: usize, kind: Kind) -> Result<(), LockError> {
+        let (other, advice) = match kind {
+            _ if most == 0 => ("zero", "use no_wait() to refuse every call that would wait"),
+            _ if self.wait == Wait::None => ("no_wait", "leave `queue` out: no call waits"),
+            _ if self.lingers().is_some() => ("linger", "leave one of them out"),
+            Kind::All { .. } => ("several keys", "lock one key that stands for all of them"),
+            _ => return Ok(()),
+        };
+        Err(ConfigError::QueueWith { other, advice }.into())
     }
 
     fn check_once(&self, period: Duration, kind: Kind) -> Result<(), LockError> {
@@ -235,6 +249,9 @@ impl Options {
         if self.lingers().is_some() {
             return no("idle leases", "leave `linger` out, or use one server");
         }
+        if self.queue.is_some() {
+            return no("`queue`", "its nodes have no line in common; use one server");
+        }
         if self.once.is_some() {
             return no("`once`", "a node that restarts forgets what was done; use one server");
         }
@@ -254,6 +271,7 @@ impl Options {
             margin: self.margin.map_or(Duration::ZERO, whole_millis),
             wait: self.wait,
             max_waiters: self.max_waiters,
+            queue: self.queue,
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,
@@ -478,6 +496,8 @@ pub(crate) struct LockTerms {
     pub(crate) wait: Wait,
     /// How many calls of the manager may wait for the key.
     pub(crate) max_waiters: Option<usize>,
+    /// How many calls may wait in the server's line.
+    pub(crate) queue: Option<usize>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,

@@ -63,17 +63,17 @@ pub enum LockError {
         /// Until when that stays known, by the clock of this machine.
         until: SystemTime,
     },
-    /// As many calls of this `Locks` wait for the lock already as [`max_waiters`](crate::LockRequest::max_waiters)
-    /// allows. Try later.
-    #[error(
-        "lock `{key}` is crowded: {waiting} calls of this process wait for it already, and max_waiters allows no more; try again later"
-    )]
+    /// As many calls wait for the lock already as [`queue`](crate::LockRequest::queue) allows at the server, or
+    /// [`max_waiters`](crate::LockRequest::max_waiters) in this `Locks`. Try later.
+    #[error("lock `{key}` is crowded: {waiting} {}", if *.in_line { IN_LINE } else { IN_PROCESS })]
     #[non_exhaustive]
     Crowded {
         /// The key that was asked for.
         key: String,
         /// How many calls waited.
         waiting: usize,
+        /// Whether these are places in the server's line, of all processes, as `queue` counts them.
+        in_line: bool,
     },
     /// The lock was lost while it was held. What the body did after that was not protected.
     #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
@@ -213,6 +213,12 @@ impl From<ConfigError> for LockError {
         Self::InvalidConfig { cause }
     }
 }
+
+const IN_LINE: &str =
+    "wait in line at the server already, and queue allows no more; try again later";
+
+const IN_PROCESS: &str =
+    "calls of this process wait for it already, and max_waiters allows no more; try again later";
 
 const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the outer hold";
 

@@ -14,5 +14,6 @@ pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod planted;
 pub(crate) mod status;
+mod status_code;
 pub(crate) mod token;
 pub(crate) mod too_few;

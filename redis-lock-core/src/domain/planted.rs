@@ -34,6 +34,8 @@ pub(crate) enum PlantedFault {
     BusyForReadOnly,
     /// A tombstone does not refuse its token.
     TombstoneIgnored,
+    /// A token joins a queue in which too many wait for it.
+    CrowdNotRefused,
     /// A token that asks without a place stays in the queue.
     PlaceKept,
     /// A renewal is counted from its answer.

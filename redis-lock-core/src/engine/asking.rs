@@ -54,7 +54,10 @@ impl<L: HasLink> Asking<L> {
         let listening = observe::may_be_heard();
         let is_limited = demand.terms.max_waiters.is_some();
         if let Some(error) = core.crowded_elsewhere(&demand) {
-            return Self::refused(manager, id, error);
+            return Self::known(manager, id, Err(Box::new(error)));
+        }
+        if let Some(hold) = core.take_idle(&demand) {
+            return Self::known(manager, LockId::mutex(&id.main), Ok(hold));
         }
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -107,8 +110,8 @@ impl<L: HasLink> Asking<L> {
         Self { asked: Some((manager, id)), number, answer, behind }
     }
 
-    fn refused(manager: L, id: LockId, error: LockError) -> Self {
-        let answer = LockAnswer::Known(Err(Box::new(error)));
+    fn known(manager: L, id: LockId, answer: Granted) -> Self {
+        let answer = LockAnswer::Known(answer);
         Self { asked: Some((manager, id)), number: 0, answer, behind: None }
     }
 
@@ -147,7 +150,23 @@ impl Core {
         };
         let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
         let key = || demand.key().to_owned();
-        (waiting >= most).then(|| LockError::Crowded { key: key(), waiting })
+        (waiting >= most).then(|| LockError::Crowded { key: key(), waiting, in_line: false })
+    }
+
+    /// Takes the idle lease of this process for a call that has a machine of its own. One that does not suit it is
+    /// given back.
+    fn take_idle(&self, demand: &Arc<Demand>) -> Option<Arc<Hold>> {
+        if demand.kind != Kind::Mutex || demand.terms.queue.is_none() {
+            return None;
+        }
+        let mut taken = None;
+        self.act(|work| {
+            self.step(&LockId::mutex(demand.names.main()), work, |machine, env| {
+                taken = machine.take_kept(demand, env);
+                machine.give_up_kept(IdleEnd::Terms, env);
+            });
+        });
+        taken
     }
 
     /// How many calls have to wait for several keys of which this is one, and not the first.

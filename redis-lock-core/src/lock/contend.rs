@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attempt::Lease;
 use super::local_view::LastAnswer;
 use super::question::{About, Open};
-use super::timing::{ASK, ASK_WAIT, HandOverRequest, HintThrottle, look_at};
+use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -14,7 +14,7 @@ use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, Done, IdleEvent};
 use crate::observe::Observation;
-use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
+use crate::store::{ASK, Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 
 /// How often several keys are asked for all at once. After this many refusals, keys that are free
@@ -203,7 +203,8 @@ impl<W> Machine<W> {
             && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.terms.fenced
             && demand.terms.repair_orphan.is_none()
-            && demand.terms.once.is_none();
+            && demand.terms.once.is_none()
+            && demand.terms.queue.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
@@ -221,6 +222,7 @@ impl<W> Machine<W> {
                 fences,
                 once: demand.terms.once.is_some(),
                 repair_orphan: demand.terms.repair_orphan,
+                most_waiting: demand.terms.queue,
                 ask,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
@@ -285,6 +287,9 @@ impl<W> Machine<W> {
         match outcome {
             Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
+            Outcome::Answered(Answer::Crowded { waiting, holder }) => {
+                self.crowded_out(&open, waiting, holder.as_deref(), env);
+            }
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
                 self.granted(&open, None, env);
             }

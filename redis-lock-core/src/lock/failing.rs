@@ -259,9 +259,27 @@ impl<W> Machine<W> {
         if env.waiting >= most && first.can_wait() {
             let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
             if let Some(waiter) = self.waiters.pop() {
-                env.fail(waiter.handle, LockError::Crowded { key, waiting });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
             }
         }
+    }
+
+    /// So many wait in line at the server that the call, which has a machine of its own, may not.
+    pub(super) fn crowded_out(
+        &mut self,
+        open: &Open,
+        waiting: usize,
+        holder: Option<&str>,
+        env: &mut Env<'_, W>,
+    ) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.attempt.left_nothing();
+        self.tell_done_or_crowded(holder.and_then(Mark::read_done).as_ref(), open.sent, env);
+        for waiter in self.waiters.drain() {
+            let key = waiter.demand.key().to_owned();
+            env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });
+        }
+        self.abandon_if_unwanted(env);
     }
 
     /// Whether callers that came before, or a holder of this process, have to be waited for.
@@ -349,7 +367,7 @@ impl<W> Machine<W> {
                 && let Some(waiter) = self.waiters.leave(id)
             {
                 let key = waiter.demand.key().to_owned();
-                env.fail(waiter.handle, LockError::Crowded { key, waiting });
+                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
             }
         }
     }

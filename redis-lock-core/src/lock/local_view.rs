@@ -78,7 +78,9 @@ impl Demand {
     /// Whether it waits in line with others of its process: those that wait for a lock that several can
     /// hold, and pass no other by.
     pub(super) fn waits_in_line(&self) -> bool {
-        let has_line = self.kind.traits().mode.is_some() && self.adopts.is_none();
+        let is_shared = self.kind.traits().mode.is_some() && self.adopts.is_none();
+        // A place of its own at the server is what `queue` counts.
+        let has_line = is_shared && self.terms.queue.is_none();
         has_line && self.terms.fair && self.terms.wait != Wait::None
     }
 }

@@ -266,9 +266,8 @@ impl<W> Machine<W> {
         let most = demand.terms.max_waiters.filter(|_| demand.terms.wait != Wait::None);
         let waiter = waiter(demand, env.now);
         if most.is_some_and(|most| env.waiting >= most) {
-            let error =
-                LockError::Crowded { key: waiter.demand.key().into(), waiting: env.waiting };
-            env.fail(waiter.handle, error);
+            let (key, waiting) = (waiter.demand.key().into(), env.waiting);
+            env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
             return None;
         }
         let id = waiter.id;

@@ -285,7 +285,7 @@ impl<W> Machine<W> {
     }
 
     /// Takes the lease that is kept, without any command, where it is the one that the demand would ask for.
-    pub(super) fn take_kept(
+    pub(crate) fn take_kept(
         &mut self,
         demand: &Arc<Demand>,
         env: &mut Env<'_, W>,

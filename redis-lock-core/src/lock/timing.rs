@@ -128,9 +128,6 @@ pub(super) fn retry_at<W>(class: FaultClass, failures: u32, env: &Env<'_, W>) ->
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)
 }
 
-/// How long a caller that does not wait stays in the queue after an idle holder was asked.
-pub(super) const ASK: Duration = Duration::from_millis(200);
-
 /// How long the holder has to answer, or three round trips if those take longer.
 pub(super) const ASK_WAIT: Duration = Duration::from_millis(50);
 

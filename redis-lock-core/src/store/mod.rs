@@ -37,6 +37,10 @@ pub(crate) enum TlsSettings {}
 /// How long a place in the server's queue lasts unless its waiter asks again.
 pub(crate) const PLACE: Duration = Duration::from_secs(5);
 
+/// How long a caller that does not wait stays in the queue after an idle holder was asked. Places that end this
+/// soon are not counted.
+pub(crate) const ASK: Duration = Duration::from_millis(200);
+
 /// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
@@ -132,6 +136,8 @@ pub(crate) struct Acquire {
     /// Whether the lock may be completed, which needs a server that can keep a mark.
     pub(crate) once: bool,
     pub(crate) repair_orphan: Option<Duration>,
+    /// Only queue when fewer than this many wait already.
+    pub(crate) most_waiting: Option<usize>,
     /// When the holder may be idle, ask it to hand over, and queue for this long. Only for a mutex,
     /// and only when `queue` is `None`.
     pub(crate) ask: Option<Duration>,
@@ -148,6 +154,7 @@ impl Acquire {
             fences: 0,
             once: false,
             repair_orphan: None,
+            most_waiting: None,
             ask: None,
         }
     }
@@ -204,6 +211,12 @@ pub(crate) enum Answer {
     Held { fence: Option<u64> },
     /// Another holder has it.
     Busy(Blocker),
+    /// So many wait already that this token may not. It was taken out of the queue.
+    Crowded {
+        waiting: usize,
+        /// The holder's value, where one holder can be named.
+        holder: Option<String>,
+    },
     /// A tombstone refuses this token. It can't be used any more.
     Tombstone,
     /// The lease runs at least as long as was asked for.

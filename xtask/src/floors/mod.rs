@@ -21,7 +21,7 @@ struct Checked {
     floors: &'static [&'static str],
 }
 
-const CRATES: [Checked; 18] = [
+const CRATES: [Checked; 19] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &[
@@ -39,6 +39,7 @@ const CRATES: [Checked; 18] = [
     },
     Checked { folder: "redis-lock-macros/src", floors: &[] },
     Checked { folder: "redis-lock-cli/src", floors: &[] },
+    Checked { folder: "redis-locks-tower/src", floors: &[] },
     Checked { folder: "testbed/src", floors: &[] },
     Checked { folder: "testbed/fork/src", floors: &[] },
     Checked { folder: "trials/src", floors: &[] },

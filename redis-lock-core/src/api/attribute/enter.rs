@@ -213,7 +213,8 @@ impl Scope {
         static WARNED: NonPoisonMutex<BTreeSet<&str>> = NonPoisonMutex::new(BTreeSet::new());
         let plan = &self.open().plan;
         let options = &request.options;
-        let is_ever_busy = options.wait != Wait::Forever || options.max_waiters.is_some();
+        let is_ever_busy =
+            options.wait != Wait::Forever || options.max_waiters.or(options.queue).is_some();
         if is_ever_busy || !plan.answers_busy() {
             return;
         }

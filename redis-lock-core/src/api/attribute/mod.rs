@@ -60,6 +60,8 @@ pub enum Fixed {
     fair(bool),
     /// See `LockRequest::max_waiters`.
     max_waiters(usize),
+    /// See `LockRequest::queue`.
+    queue(usize),
     /// See `LockRequest::max_hold`.
     max_hold(u64, u32),
     /// See `LockRequest::min_hold`.
@@ -159,6 +161,7 @@ impl Fixed {
             Self::renew(renew) => request.renew(renew),
             Self::fair(fair) => request.fair(fair),
             Self::max_waiters(most) => request.max_waiters(most),
+            Self::queue(most) => request.queue(most),
             Self::max_hold(seconds, nanoseconds) => {
                 request.max_hold(Duration::new(seconds, nanoseconds))
             }

@@ -12,6 +12,7 @@ mod long_waits;
 mod margin;
 mod once;
 mod outage;
+mod queue;
 mod reaping;
 mod releasing;
 mod timing;

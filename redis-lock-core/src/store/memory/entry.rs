@@ -11,13 +11,16 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Answer, Blocker, CLAIM};
+use crate::store::{ASK, Answer, Blocker, CLAIM};
 
 /// How much longer than asked for a lease may be before a renewal reports it.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// How long places in a queue that have ended are remembered.
 pub(crate) const QUEUE_GRACE: Duration = Duration::from_secs(1);
+
+/// So many of the queue are looked at before a token is refused because too many wait.
+const MOST_CHECKED: usize = 32;
 
 /// The state of one key.
 #[derive(Clone, Debug, Default)]
@@ -175,6 +178,35 @@ impl Entry {
             Some(place) => *place = waiter,
             None => self.queue.push_back(waiter),
         }
+    }
+
+    /// How many wait, when these are so many that a token may not, which is taken out then. No place counts that
+    /// ends as soon as those of tokens which don't wait. The dead among the first are removed.
+    pub(super) fn crowd(
+        &mut self,
+        token: &Arc<str>,
+        most: Option<usize>,
+        run: &mut Execution<'_>,
+    ) -> Option<usize> {
+        let most = most.filter(|most| self.queue.len() >= *most)?;
+        let counts = |waiter: &StoredWaiter| waiter.until > run.now.after(ASK);
+        if self.queue.iter().any(|waiter| waiter.token == *token && counts(waiter)) {
+            return None;
+        }
+        self.leave(token);
+        let (own, mut at, mut count) = (Token::from_wire(token), 0, self.queue.len());
+        self.queue.retain(|waiter| {
+            at += 1;
+            if at > MOST_CHECKED {
+                return true;
+            }
+            let is_own = || Token::from_wire(&waiter.token).manager() == own.manager();
+            let lives =
+                waiter.until > run.now && (is_own() || (run.publish)(&waiter.manager, None));
+            count -= usize::from(!lives || !counts(waiter));
+            lives
+        });
+        (count >= most && !planted!(CrowdNotRefused)).then_some(count)
     }
 
     /// Marks the holder of a mutex, so that it learns that a client waits.

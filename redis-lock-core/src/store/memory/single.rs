@@ -137,6 +137,10 @@ impl Entry {
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), run);
             if !first || !self.fits(kind) {
+                if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
+                    let holder = self.blocker(kind, false, run.now).value;
+                    return Ok(Answer::Crowded { waiting, holder });
+                }
                 let ask = terms.ask.filter(|_| self.may_be_idle(kind));
                 if queue.is_none() && !planted!(PlaceKept) {
                     self.leave(token);

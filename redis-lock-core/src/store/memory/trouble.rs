@@ -67,7 +67,7 @@ impl State {
             // An acquisition writes even when the answer is "busy", and so do all commands for
             // locks that several can hold.
             Trouble::ReadOnly | Trouble::NoReplicas => {
-                let busy = matches!(answer, Ok(Answer::Busy(_)));
+                let busy = matches!(answer, Ok(Answer::Busy(_) | Answer::Crowded { .. }));
                 let shared = !matches!(command.kind, Kind::Mutex | Kind::All { .. });
                 let held = shared && matches!(answer, Ok(Answer::Held { .. }));
                 take || busy

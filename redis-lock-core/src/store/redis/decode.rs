@@ -107,6 +107,12 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire(_), Some(1)) => Ok(Answer::Held {
             fence: items.get(1).and_then(text).and_then(|number| read_fence(&number)),
         }),
+        (Verb::Acquire(_), Some(-5)) => Ok(Answer::Crowded {
+            waiting: integer(items.get(1))
+                .and_then(|count| usize::try_from(count).ok())
+                .unwrap_or_default(),
+            holder: items.get(2).and_then(text),
+        }),
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1)).and_then(left),
             value: items.get(2).and_then(text),

@@ -76,6 +76,9 @@ pub(super) fn alike(
             };
             close && waited_for == marked
         }
+        (Ok(Answer::Crowded { waiting: one, .. }), Ok(Answer::Crowded { waiting: other, .. })) => {
+            one == other
+        }
         (Ok(Answer::Gone { .. }), Ok(Answer::Gone { .. })) => true,
         (Ok(one), Ok(other)) => one == other,
         (Err(one), Err(other)) => one.class == other.class,

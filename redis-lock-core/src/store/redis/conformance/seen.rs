@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::TOLERANCE;
 use crate::domain::clock::Moment;
+use crate::store::ASK;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 
@@ -27,7 +28,10 @@ impl Window {
         let entries = state.entries.values();
         let ends = entries.flat_map(|entry| {
             let holders = entry.holders.iter().map(|holder| holder.end);
-            holders.chain(entry.queue.iter().map(|waiter| waiter.until))
+            let soon =
+                |end: Moment| Moment::START.after(end.since(Moment::START).saturating_sub(ASK));
+            let places = entry.queue.iter().map(|waiter| waiter.until);
+            holders.chain(places.flat_map(move |end| [soon(end), end]))
         });
         let earlier = Moment::START.after(self.before.since(Moment::START) - TOLERANCE);
         let within = ends.filter(|end| (self.before..self.after).contains(end));

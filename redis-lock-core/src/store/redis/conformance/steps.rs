@@ -41,6 +41,7 @@ pub(super) enum ModelStep {
         fair: bool,
         fenced: bool,
         ordered: bool,
+        most: Option<usize>,
     },
     Take {
         who: usize,
@@ -81,8 +82,11 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
     let who = 0..actors;
     let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
     prop_oneof![
-        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>())
-            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered }),
+        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..4_usize))
+            .prop_map(|(who, ttl, patient, fair, fenced, ordered, most)| {
+                let most = most.filter(|_| patient);
+                ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered, most }
+            }),
         1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
         2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
         1 => (who.clone(), ttl()).prop_map(|(who, time)| ModelStep::Keep { who, time }),
@@ -100,7 +104,7 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
 impl ModelStep {
     /// An acquisition that passes the queue, with no other option.
     pub(super) const fn unfair(who: usize, ttl: u64, patient: bool) -> Self {
-        Self::Acquire { who, ttl, patient, fair: false, fenced: false, ordered: false }
+        Self::Acquire { who, ttl, patient, fair: false, fenced: false, ordered: false, most: None }
     }
 
     /// The actor and its verb; `None` when its kind of lock has no such verb.
@@ -109,7 +113,7 @@ impl ModelStep {
         let place = millis(5_000);
         let kind = |who: usize| actors[who].kind;
         let asked = match *self {
-            Self::Acquire { who, ttl, patient, fair, fenced, .. } => {
+            Self::Acquire { who, ttl, patient, fair, fenced, most, .. } => {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
@@ -119,7 +123,9 @@ impl ModelStep {
                     actors.iter().all(|actor| actor.kind.is_pooled() == actor.kind.is_value());
                 let asks = !patient && lingers && kind(who) == Kind::Mutex;
                 let ask = asks.then_some(millis(200));
-                let terms = Acquire { queue, fair, fences, ask, ..Acquire::of(token, ttl) };
+                let most_waiting = most.filter(|_| kind(who) != ALL);
+                let asked = Acquire::of(token, ttl);
+                let terms = Acquire { queue, fair, fences, ask, most_waiting, ..asked };
                 (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {

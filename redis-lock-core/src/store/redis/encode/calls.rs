@@ -35,7 +35,8 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .asked(terms, context)
             .arg("repair", text(terms.repair_orphan))
             .claim()
-            .arg("ask", text(terms.ask)),
+            .arg("ask", text(terms.ask))
+            .rarely_asked(terms),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let mut call = ScriptCall::of(&RENEW).key("lock", names.main());
             if planted!(TwoKeyRenew) {
@@ -82,7 +83,8 @@ fn of_shared(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .key("limits", names.limit())
             .mode(command.kind)?
             .asked(terms, context)
-            .claim(),
+            .claim()
+            .rarely_asked(terms),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let is_limited = command.kind.limit().is_some_and(|limit| limit > 0);
             let limits = if is_limited { names.limit() } else { names.main().to_owned() };
@@ -200,6 +202,14 @@ impl ScriptCall {
             .arg("mark", keep.map_or("", |keep| &keep.mark))
             .arg("tombstone_time", text(tombstone))
             .claim()
+    }
+
+    /// What few acquisitions ask for, as what is repeated for each: the others send nothing of it.
+    fn rarely_asked(self, terms: &Acquire) -> Self {
+        match terms.most_waiting {
+            Some(most) => self.arg("most", most.to_string()),
+            None => self,
+        }
     }
 
     fn claim(self) -> Self {

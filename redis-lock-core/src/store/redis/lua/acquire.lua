@@ -1,8 +1,10 @@
 -- KEYS: lock queue waiters fence tombstone
 -- ARGV: token ttl place channel fair fences repair claim ask
+-- EACH ARGV: most
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
 --          in the queue; {-2} has a tombstone;
---          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
+--          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
+--          {-5, waiting, holder} so many wait that this token may not
 place, fences = tonumber(place), tonumber(fences)
 asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
@@ -14,6 +16,8 @@ if fences > 0 then last, refused = counter(fence, fences) end
 if refused then return refused end
 
 local function busy(who, left, repaired)
+  local crowd = crowd_of(queue, waiters, token, tonumber(each(1) or 0))
+  if crowd then return {-5, crowd, shown(who)} end
   local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
   if queued > 0 then

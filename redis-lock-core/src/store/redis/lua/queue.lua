@@ -115,6 +115,32 @@ local function tell(channel, message)
   return type(heard) ~= 'number' or heard > 0
 end
 
+-- A place of a token that does not wait lasts no longer, in ms.
+local ASK = 200
+
+-- How many wait, when these are so many that a token may not, which is taken out then. Nothing of a full server
+-- or of another program is counted, and no place that ends as soon as those of tokens which don't wait. The
+-- dead among the first are removed.
+local function crowd_of(queue, waiters, token, most)
+  local count = waiting(queue, waiters)
+  if most == 0 or count < most then return nil end
+  local now = millis()
+  local function finish_of(place) return tonumber(string.match(place or '', '^%d+') or 0) end
+  local function counts(place) return finish_of(place) > now + ASK end
+  if counts(redis.call('HGET', waiters, token)) and redis.call('ZSCORE', queue, token) then return nil end
+  line_up(queue, waiters, token, 0)
+  count = redis.call('ZCARD', queue)
+  for _, head in ipairs(redis.call('ZRANGE', queue, 0, MOST - 1)) do
+    local place = redis.call('HGET', waiters, head)
+    local channel = string.match(place or '', '^%d+%S* (.*)$')
+    local lives = channel and finish_of(place) > now and #head <= MOST_TOKEN
+    lives = lives and (is_own(head) or may_live(channel))
+    if not lives then leave(queue, waiters, head) end
+    if not lives or not counts(place) then count = count - 1 end
+  end
+  return count >= most and count or nil
+end
+
 -- Makes the first living waiter the owner and tells it. Returns its token; `me`, without making it
 -- the owner, when that comes first; false when nobody waits; nil when there are more dead waiters
 -- than one call removes.

@@ -1,8 +1,9 @@
 -- KEYS: lock queue waiters fence tombstone limits
 -- ARGV: mode limit token ttl place channel fair fences claim
+-- EACH ARGV: most
 -- Answers: {1, fence, other limit} ours; {0, left, holder, queued, 0, other limit} busy, as in acquire.lua,
 --          where `left` is the time to the first moment that may change it; {-2} has a tombstone;
---          {-4, kind} something else stands there
+--          {-4, kind} something else stands there; {-5, waiting} so many wait that this token may not
 limit, ttl, place = tonumber(limit), tonumber(ttl), tonumber(place)
 claim, fences = tonumber(claim), tonumber(fences)
 asker = manager_of(token)
@@ -24,6 +25,11 @@ else
   local first = true
   if fair == '1' then first = admit(lock, queue, waiters, limits, mode, now, claim, token) end
   if not (first and fits(lock, limits, mode, limit)) then
+    local crowd = crowd_of(queue, waiters, token, tonumber(each(1) or 0))
+    if crowd then
+      settle(lock, limits)
+      return {-5, crowd}
+    end
     local sort = '/' .. mode .. decimal(limit)
     local queued = line_up(queue, waiters, token, place, channel, sort)
     settle(lock, limits)

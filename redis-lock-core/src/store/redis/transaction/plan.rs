@@ -151,8 +151,10 @@ fn acquire_by_model(
     let token = Arc::clone(&acquire.token);
     let command = Command { verb: Verb::Acquire(acquire), ..command.clone() };
     let mut planned = by_model(&command, snapshot, terms)?;
-    if matches!(planned.answer, Answer::Busy(Blocker { queued: false, .. }))
-        && snapshot.last_ticket.is_some()
+    if matches!(
+        planned.answer,
+        Answer::Busy(Blocker { queued: false, .. }) | Answer::Crowded { .. }
+    ) && snapshot.last_ticket.is_some()
         && planned.writes.is_empty()
     {
         // This write makes a server that can't write say so, instead of "busy".

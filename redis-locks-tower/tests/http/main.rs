@@ -1,0 +1,5 @@
+//! The layers under axum, over real HTTP.
+
+mod client;
+mod gate;
+mod lock;

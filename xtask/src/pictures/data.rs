@@ -1,0 +1,183 @@
+//! What the pictures show.
+
+use super::Look::{Fails, Kept, Lease, Runs, Waits};
+use super::{Bar, Lane, Lanes, Look, Tree};
+
+const fn bar(from: f64, to: f64, look: Look, text: &'static str) -> Bar {
+    Bar { from, to, look, text }
+}
+
+const fn lane(name: &'static str, bars: &'static [Bar], end: (f64, &'static str)) -> Lane {
+    Lane { name, bars, end }
+}
+
+pub(super) const LANES: &[Lanes] = &[
+    Lanes {
+        file: "options.svg",
+        title: "Which option acts when",
+        about: "wait acts before the lock is acquired; ttl, max_hold and min_hold from then on; linger after the release.",
+        lanes: &[
+            lane(
+                "the call",
+                &[bar(0.0, 20.0, Waits, "waits"), bar(20.0, 62.0, Runs, "body runs")],
+                (63.0, "returns"),
+            ),
+            lane(
+                "wait",
+                &[bar(0.0, 20.0, Waits, "wait")],
+                (21.0, "the longest wait for a busy lock"),
+            ),
+            lane(
+                "ttl",
+                &[bar(20.0, 40.0, Lease, "ttl"), bar(41.0, 62.0, Lease, "ttl, renewed")],
+                (63.0, "the engine renews it while the body runs"),
+            ),
+            lane("max_hold", &[bar(20.0, 76.0, Kept, "max_hold")], (77.0, "the hold ends here")),
+            lane(
+                "min_hold",
+                &[bar(20.0, 70.0, Kept, "min_hold")],
+                (71.0, "the key stays until here"),
+            ),
+            lane("linger", &[bar(62.0, 80.0, Lease, "linger")], (81.0, "for the next call here")),
+        ],
+    },
+    Lanes {
+        file: "second-wait.svg",
+        title: "wait = \"5s\": the second call waits its turn",
+        about: "Call B waits while call A runs, then runs.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 45.0, Runs, "runs")], (46.0, "Ok")),
+            lane(
+                "call B",
+                &[bar(15.0, 45.0, Waits, "waits"), bar(45.0, 80.0, Runs, "runs")],
+                (81.0, "Ok"),
+            ),
+        ],
+    },
+    Lanes {
+        file: "second-skip.svg",
+        title: "wait = \"none\", on_busy = …: the second call is skipped",
+        about: "Call B finds the lock busy and returns the value of on_busy at once.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 60.0, Runs, "runs")], (61.0, "Ok")),
+            lane("call B", &[bar(20.0, 21.0, Fails, "")], (22.0, "the value of on_busy, at once")),
+        ],
+    },
+    Lanes {
+        file: "second-queue.svg",
+        title: "queue = 1, on_busy = …: one call waits, the others are answered",
+        about: "Call B waits. Call C, which would be second in line, is answered at once: B runs after C came.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 40.0, Runs, "runs")], (41.0, "Ok")),
+            lane(
+                "call B",
+                &[bar(12.0, 40.0, Waits, "waits"), bar(40.0, 75.0, Runs, "runs")],
+                (76.0, "Ok"),
+            ),
+            lane(
+                "call C",
+                &[bar(25.0, 26.0, Fails, "")],
+                (27.0, "the value of on_busy: B will run for it"),
+            ),
+        ],
+    },
+    Lanes {
+        file: "second-once.svg",
+        title: "once = \"24h\": later calls learn that it was done",
+        about: "The server keeps a mark of the success of call A for the period. Call B gets Done.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 35.0, Runs, "runs")], (36.0, "Ok")),
+            lane(
+                "server",
+                &[bar(35.0, 92.0, Kept, "mark, until 24 h after the acquisition")],
+                (93.0, ""),
+            ),
+            lane("call B", &[bar(60.0, 61.0, Fails, "")], (62.0, "Done, or the value of on_done")),
+        ],
+    },
+    Lanes {
+        file: "second-join.svg",
+        title: "reentrant: the inner call joins",
+        about: "The body of call A calls B under the same key. B runs inside the hold of A.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 80.0, Runs, "runs")], (81.0, "Ok")),
+            lane("call B, inside A", &[bar(25.0, 55.0, Runs, "runs")], (56.0, "Ok")),
+        ],
+    },
+    Lanes {
+        file: "night.svg",
+        title: "A night of a job with once = \"24h\"",
+        about: "Three machines start the job. The first run fails, the second succeeds, the third learns that it was done.",
+        lanes: &[
+            lane("machine 1", &[bar(3.0, 28.0, Fails, "runs, and fails")], (29.0, "Err")),
+            lane(
+                "machine 2",
+                &[bar(5.0, 28.0, Waits, "waits"), bar(28.0, 58.0, Runs, "runs")],
+                (59.0, "Ok"),
+            ),
+            lane("machine 3", &[bar(6.0, 58.0, Waits, "waits")], (59.0, "Done")),
+            lane(
+                "server",
+                &[bar(58.0, 95.0, Kept, "mark, until 24 h after the acquisition")],
+                (96.0, ""),
+            ),
+        ],
+    },
+    Lanes {
+        file: "paused.svg",
+        title: "A holder that is paused beyond its lease",
+        about: "Holder 1 is paused while its lease ends. Holder 2 writes. The late write of holder 1 lands without a fence, and is refused with one.",
+        lanes: &[
+            lane(
+                "holder 1, fence 7",
+                &[
+                    bar(3.0, 20.0, Runs, "runs"),
+                    bar(20.0, 72.0, Kept, "paused"),
+                    bar(72.0, 76.0, Fails, ""),
+                ],
+                (77.0, "writes, then learns Lost"),
+            ),
+            lane("lease of 1", &[bar(3.0, 40.0, Lease, "lease")], (41.0, "")),
+            lane("holder 2, fence 8", &[bar(40.0, 62.0, Runs, "runs, writes")], (63.0, "")),
+            lane(
+                "plain store",
+                &[bar(60.0, 74.0, Runs, "write of 2"), bar(74.0, 75.0, Fails, "")],
+                (76.0, "overwritten by 1"),
+            ),
+            lane(
+                "fenced store",
+                &[bar(60.0, 98.0, Runs, "write of 2: number 7 is refused")],
+                (99.0, ""),
+            ),
+        ],
+    },
+];
+
+pub(super) const CHOOSING: Tree = Tree {
+    file: "choosing.svg",
+    title: "Which kind of lock",
+    about: "A list of questions that ends with a mutex.",
+    questions: &[
+        ("Is it one row of one database?", "no lock: a unique index or", "SELECT … FOR UPDATE"),
+        ("Several things at once?", "keys = [..]", "locks.all"),
+        ("May several work at a time?", "permits = n", "a semaphore"),
+        ("Do many read, and few write?", "read / write", "RwLock"),
+        ("Does one process lead for long?", "locks.mutex(..).lead", "leader election"),
+        (
+            "Must it succeed once for each date?",
+            "key = \"job:{date}\", once = \"24h\"",
+            "a mutex that remembers success",
+        ),
+        (
+            "Is it a job that several machines start?",
+            "wait = \"none\", min_hold",
+            "a mutex that is kept",
+        ),
+        (
+            "Should a second call do anything but wait?",
+            "wait, on_busy, queue, once, reentrant",
+            "see \"What should a second call do?\"",
+        ),
+    ],
+    last: ("key = \"order:{id}\"", "a mutex"),
+};
