@@ -30,6 +30,7 @@ pages! {
     "RUNBOOK.md" runbook
     "DEPLOYS.md" deploys
     "FAQ.md" faq
+    "GLOSSARY.md" glossary
     "TESTING.md" testing
     "OBSERVABILITY.md" observability
     "PROTOCOL.md" protocol
