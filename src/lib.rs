@@ -52,6 +52,7 @@
 //! |---|---|---|
 //! | `tracing` | yes | spans and events of the `tracing` crate |
 //! | `metrics` | no | counters, histograms and gauges of the `metrics` crate |
+//! | `serde` | no | `replay` and `call`: other calls get the value of the one that ran |
 //! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates or an authority of your own |
 //!
 //! # Requirements

@@ -21,6 +21,8 @@ pub use api::builder::LocksBuilder;
 pub use api::guard::Guard;
 pub use api::list::{BlockingListing, Listing};
 pub use api::locks::Locks;
+#[cfg(feature = "serde")]
+pub use api::reply::{Origin, Reply};
 pub use api::request::LockRequest;
 
 mod domain;
@@ -35,6 +37,7 @@ pub use domain::status::{
 pub use domain::status::{Drained, LockState, LossReason};
 pub use domain::token::Token;
 pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
+pub use domain::value::NoValue;
 
 /// The driver, in the version that [`LocksBuilder::client`] takes. A new major version of it is a new major
 /// version of this crate.

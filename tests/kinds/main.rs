@@ -15,6 +15,8 @@ mod pauses;
 mod permits;
 mod queue;
 mod read_write;
+#[cfg(feature = "serde")]
+mod replay;
 mod slots;
 mod status;
 mod tenants;

@@ -10,6 +10,7 @@ use crate::domain::kind::Kind;
 use crate::domain::label::shown;
 use crate::domain::lease::last_fence;
 use crate::domain::status::Scripting;
+use crate::domain::value::ValueText;
 use crate::engine::{Asking, BlockingCall};
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, LockRequest, Locks, LossReason, Token};
@@ -21,6 +22,8 @@ pub(crate) struct Begun {
     /// The outer hold that it joins, when it is a nested call that waits for its turn there.
     joins: Option<Box<Outer>>,
     observed: Option<Box<Acquiring>>,
+    /// Whether the value of the call that did it is wanted.
+    replays: bool,
 }
 
 /// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
@@ -73,12 +76,24 @@ pub(crate) async fn fence_of(
 }
 
 /// Takes the lock and blocks the thread meanwhile.
-pub(crate) fn blocking(mut request: LockRequest) -> Result<Guard, LockError> {
+pub(crate) fn blocking(request: LockRequest) -> Result<Guard, LockError> {
+    blocking_on(request, async |begun| begun.granted().await)
+}
+
+/// The same where another call may have done it, whose value is wanted.
+pub(crate) fn blocking_got(request: LockRequest) -> Result<Got, LockError> {
+    blocking_on(request, async |begun| begun.got().await)
+}
+
+fn blocking_on<T>(
+    mut request: LockRequest,
+    end: impl AsyncFnOnce(&mut Begun) -> Result<T, LockError>,
+) -> Result<T, LockError> {
     let waits = nesting::current_thread_runtime().map(|_| request.clone());
     let _call = BlockingCall::begin();
     let mut begun = begin(&mut request, Caller::Thread)?;
     drop(request);
-    block_on_or(begun.granted(), || {
+    block_on_or(end(&mut begun), || {
         let Some(LockRequest { keys, options, .. }) = &waits else { return };
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
         crate::observe::log::stalled(
@@ -122,7 +137,7 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
         let label = holder.as_ref().and_then(|holder| holder.token.label());
         observed.contended(label.as_deref());
     }
-    Ok(Begun { asking, joins: None, observed })
+    Ok(Begun { asking, joins: None, observed, replays: options.replay })
 }
 
 fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError> {
@@ -135,6 +150,31 @@ fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError
         return Err(LockError::Reentrant { key, other_task: true });
     }
     Ok(())
+}
+
+/// What an acquisition comes to where another call may have the value that is wanted.
+pub(crate) enum Got {
+    Guard(Guard),
+    /// Another call has done it: its value, and the error of a call that can't read that.
+    Done(ValueText, LockError),
+}
+
+impl Begun {
+    /// Waits for the lock, or for the value of the call that has done it.
+    pub(crate) async fn got(&mut self) -> Result<Got, LockError> {
+        let locks = self.asking.manager().cloned();
+        let done = match (self.granted().await, self.replays) {
+            (Err(done @ LockError::Done { .. }), true) => done,
+            (other, _) => return other.map(Got::Guard),
+        };
+        let (Some(locks), LockError::Done { key, token, .. }) = (locks, &done) else {
+            return Err(done);
+        };
+        match locks.stored_value(key, token).await? {
+            Ok(value) => Ok(Got::Done(value, done)),
+            Err(why) => Err(done.without_value(why)),
+        }
+    }
 }
 
 impl Begun {

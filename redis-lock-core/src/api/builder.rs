@@ -10,6 +10,7 @@ use crate::api::server_url::{Servers, read, read_cluster, read_quorum, read_sent
 use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
 use crate::domain::label::printable;
 use crate::domain::status::{Scripting, Topology};
+use crate::domain::value::MOST_VALUE;
 use crate::engine::Link;
 use crate::store::redis::Terms;
 use crate::{ConfigError, LockError, Locks, Wait};
@@ -249,6 +250,15 @@ impl LocksBuilder {
         self
     }
 
+    /// The largest value that is stored for other calls, as JSON: by default 64 KiB, at most 1 MiB. See
+    /// `LockRequest::replay`.
+    ///
+    /// All commands of a server share one connection, and renewals wait behind large values.
+    pub fn largest_value(mut self, bytes: usize) -> Self {
+        self.settings.largest_value = bytes;
+        self
+    }
+
     /// The label of holders, which `status` shows; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.settings.label = printable(&label.into()).into();
@@ -315,6 +325,9 @@ impl LocksBuilder {
         }
         if settings.max_waiters == Some(0) {
             return Err(ConfigError::ZeroMaxWaiters.into());
+        }
+        if settings.largest_value > MOST_VALUE {
+            return Err(ConfigError::ValueTooLarge { most: MOST_VALUE }.into());
         }
         if let Some(linger) = settings.linger {
             check_millis("linger", linger, "shorten it")?;

@@ -14,6 +14,7 @@ use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::check_ttl;
 use crate::domain::env;
+use crate::domain::value::Finish;
 use crate::engine::LockId;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Wants};
@@ -284,7 +285,7 @@ impl Guard {
         // The outer hold may have been lost before, which has to be reported. If it ends from here
         // on, that does no harm.
         let ended = self.joined.as_ref().and_then(|_| self.loss());
-        let outcome = self.released(false).await;
+        let outcome = self.released(&Finish::Release).await;
         ended.map_or(outcome, Err)
     }
 
@@ -305,7 +306,7 @@ impl Guard {
         if !self.completes() {
             return Err(ConfigError::CompleteWithoutOnce.into());
         }
-        self.released(true).await
+        self.released(&Finish::Complete(None)).await
     }
 
     /// [`complete`](Self::complete) for code without an async runtime.
@@ -314,6 +315,12 @@ impl Guard {
     /// As [`complete`](Self::complete).
     pub fn blocking_complete(self) -> Result<(), LockError> {
         block_on(self.complete())
+    }
+
+    /// The largest value that it stores.
+    #[cfg(feature = "serde")]
+    pub(crate) fn largest_value(&self) -> usize {
+        self.locks.settings().largest_value
     }
 
     /// Whether success under it is remembered.
@@ -397,9 +404,9 @@ impl Guard {
     }
 
     /// [`release`](Self::release), or [`complete`](Self::complete), where others still refer to the guard.
-    pub(crate) async fn released(&self, completes: bool) -> Result<(), LockError> {
+    pub(crate) async fn released(&self, finish: &Finish) -> Result<(), LockError> {
         let mut answer = None;
-        let known = self.give_back(completes, || {
+        let known = self.give_back(finish, || {
             let (confirm, confirmed) = oneshot::channel();
             answer = Some(confirmed);
             Some(confirm)
@@ -424,12 +431,12 @@ impl Guard {
     /// `confirm` makes.
     pub(crate) fn give_back(
         &self,
-        completes: bool,
+        finish: &Finish,
         confirm: impl FnOnce() -> Option<Confirm>,
     ) -> Option<Result<(), LockError>> {
         match &self.joined {
-            Some(joined) => joined.guard.give_back(completes, confirm),
-            None => self.locks.link().release(&self.id, &self.hold, completes, confirm),
+            Some(joined) => joined.guard.give_back(finish, confirm),
+            None => self.locks.link().release(&self.id, &self.hold, finish, confirm),
         }
     }
 
@@ -468,7 +475,7 @@ impl Joined {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.joined.is_some() || !self.hold.is_released() {
-            let _ = self.give_back(false, || None);
+            let _ = self.give_back(&Finish::Release, || None);
         }
     }
 }

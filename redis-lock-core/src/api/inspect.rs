@@ -15,6 +15,7 @@ use crate::domain::status::{Idle, LockKind, LockStatus, Waiter};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks, ServerInfo, Token};
+use crate::{NoValue, domain::value::ValueText};
 
 /// How often a command is sent when its answer does not come.
 const TRIES: usize = 3;
@@ -219,6 +220,19 @@ impl Locks {
         match self.ask(names, Verb::Look).await? {
             Answer::Seen(server_view) => Ok(*server_view),
             _ => Err(self.failed(Some(names.user_key()), &unforeseen())),
+        }
+    }
+
+    /// The value that the hold of this token has stored.
+    pub(crate) async fn stored_value(
+        &self,
+        key: &str,
+        token: &Token,
+    ) -> Result<Result<ValueText, NoValue>, LockError> {
+        match self.ask(&self.names_of(&LockKey::from(key)), Verb::Fetch).await? {
+            Answer::Value(Some(value)) => Ok(value.stored_by(token.wire()).map(ValueText::new)),
+            Answer::Value(None) => Ok(Err(NoValue::Foreign)),
+            _ => Err(self.failed(Some(key), &unforeseen())),
         }
     }
 

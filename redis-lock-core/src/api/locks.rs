@@ -12,6 +12,7 @@ use once_cell::sync::OnceCell;
 use crate::domain::demand::InCommon;
 use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
+use crate::domain::value::DEFAULT_MOST_VALUE;
 use crate::engine::{HasLink, Link};
 use crate::{ConfigError, Drained, LockError, Wait};
 
@@ -176,6 +177,8 @@ pub(crate) struct Settings {
     pub(crate) scripting: Scripting,
     /// Of a quorum, how long a node that has started does not vote.
     pub(crate) rejoin: Option<Duration>,
+    /// The largest value that is stored for other calls, in bytes.
+    pub(crate) largest_value: usize,
 }
 
 impl Default for Settings {
@@ -194,6 +197,7 @@ impl Default for Settings {
             command_timeout: None,
             scripting: Scripting::default(),
             rejoin: None,
+            largest_value: DEFAULT_MOST_VALUE,
         }
     }
 }

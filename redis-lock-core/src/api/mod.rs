@@ -15,6 +15,8 @@ pub(crate) mod list;
 pub(crate) mod nesting;
 pub(crate) mod note;
 mod parker;
+#[cfg(feature = "serde")]
+pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod scope;
 mod server;

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 
 use crate::api::nesting;
+use crate::domain::value::Finish;
 use crate::observe;
 use crate::sync::NonPoisonMutex;
 use crate::{Guard, LockError, LossReason};
@@ -94,15 +95,16 @@ impl BodyLock {
     pub(crate) async fn released(
         &self,
         lost: Option<LockError>,
-        succeeded: bool,
+        finish: Finish,
     ) -> Option<LockError> {
         let guard = self.guard.get()?;
-        let completes = succeeded && lost.is_none() && guard.completes();
+        let completes = finish != Finish::Release && lost.is_none() && guard.completes();
+        let finish = if completes { finish } else { Finish::Release };
         if self.in_background && !completes {
-            let _ = guard.give_back(false, || None);
+            let _ = guard.give_back(&Finish::Release, || None);
             return lost;
         }
-        let outcome = guard.released(completes).await;
+        let outcome = guard.released(&finish).await;
         if let (true, Err(error)) = (completes, &outcome) {
             observe::not_completed(&guard.hold().demand, error);
         }
@@ -125,7 +127,7 @@ where
 {
     let held = BodyLock::default();
     let body = body(held.put(guard)?);
-    let (value, lost) = watched(&held, body, |_| false).await?;
+    let (value, lost) = watched(&held, body, |_| Finish::Release).await?;
     lost.map_or(Ok(value), Err)
 }
 
@@ -137,7 +139,26 @@ where
 {
     let held = BodyLock::default();
     let body = body(held.put(guard)?);
-    let (value, lost) = watched(&held, body, Result::is_ok).await?;
+    let (value, lost) = watched(&held, body, Finish::of).await?;
+    held_to_end(value, lost)
+}
+
+/// The same where other calls may get its value.
+#[cfg(feature = "serde")]
+pub(crate) async fn call<T, E, F>(
+    guard: Guard,
+    body: F,
+    finish: fn(&Guard, &T) -> Finish,
+) -> Result<T, E>
+where
+    F: AsyncFnOnce(&Guard) -> Result<T, E>,
+    E: From<LockError>,
+{
+    let held = BodyLock::default();
+    let guard = held.put(guard)?;
+    let finish =
+        |value: &Result<T, E>| value.as_ref().map_or(Finish::Release, |value| finish(guard, value));
+    let (value, lost) = watched(&held, body(guard), finish).await?;
     held_to_end(value, lost)
 }
 
@@ -156,7 +177,7 @@ where
 {
     let held = BodyLock::default();
     let body = body(held.put(guard).ok()?);
-    let (value, lost) = watched(&held, body, |_| false).await.ok()?;
+    let (value, lost) = watched(&held, body, |_| Finish::Release).await.ok()?;
     Some(lost.map_or(Ok(value), Err))
 }
 
@@ -165,7 +186,7 @@ where
 async fn watched<F: Future>(
     held: &BodyLock,
     body: F,
-    has_succeeded: fn(&F::Output) -> bool,
+    finish: impl FnOnce(&F::Output) -> Finish,
 ) -> Result<(F::Output, Option<LockError>), LockError> {
     let mut body = pin!(Some(body));
     // Dropped before the body, when the call is cancelled.
@@ -174,8 +195,11 @@ async fn watched<F: Future>(
     let lost = held.loss();
     held.within(|| body.set(None));
     leaving.0 = None;
-    let succeeded = ended.as_ref().is_ok_and(has_succeeded);
-    let lost = held.released(lost, succeeded).await;
+    let finish = match &ended {
+        Ok(value) if lost.is_none() => finish(value),
+        _ => Finish::Release,
+    };
+    let lost = held.released(lost, finish).await;
     ended.map(|value| (value, lost))
 }
 
@@ -195,7 +219,7 @@ pub(crate) fn blocking_run<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
 ) -> Result<T, LockError> {
-    let (value, lost) = blocking_watched(guard, body, |_| false)?;
+    let (value, lost) = blocking_watched(guard, body, |_, _| Finish::Release)?;
     lost.map_or(Ok(value), Err)
 }
 
@@ -204,19 +228,35 @@ pub(crate) fn blocking_try_run<T, E: From<LockError>>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> Result<T, E>,
 ) -> Result<T, E> {
-    let (value, lost) = blocking_watched(guard, body, Result::is_ok)?;
+    let (value, lost) = blocking_watched(guard, body, |_, value| Finish::of(value))?;
+    held_to_end(value, lost)
+}
+
+/// The same where other calls may get its value.
+#[cfg(feature = "serde")]
+pub(crate) fn blocking_call<T, E: From<LockError>>(
+    guard: Guard,
+    body: impl FnOnce(&Guard) -> Result<T, E>,
+    finish: fn(&Guard, &T) -> Finish,
+) -> Result<T, E> {
+    let finish = |guard: &Guard, value: &Result<T, E>| {
+        value.as_ref().map_or(Finish::Release, |value| finish(guard, value))
+    };
+    let (value, lost) = blocking_watched(guard, body, finish)?;
     held_to_end(value, lost)
 }
 
 fn blocking_watched<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
-    has_succeeded: fn(&T) -> bool,
+    finish: impl FnOnce(&Guard, &T) -> Finish,
 ) -> Result<(T, Option<LockError>), LockError> {
     let held = BodyLock::default();
     let guard = held.put(guard)?;
     let value = held.within(|| body(guard));
-    let released = held.released(held.loss(), has_succeeded(&value));
+    let lost = held.loss();
+    let finish = if lost.is_none() { finish(guard, &value) } else { Finish::Release };
+    let released = held.released(lost, finish);
     Ok((value, crate::api::blocking::block_on(released)))
 }
 

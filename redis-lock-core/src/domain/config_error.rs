@@ -245,6 +245,21 @@ pub enum ConfigError {
     /// `complete` on a lock that was not asked for by `once`.
     #[error("only a lock that was asked for by `once` can be completed; release this one")]
     CompleteWithoutOnce,
+    /// `replay` was set without `once`.
+    #[error("replay needs a period for which the value is kept; set `once`")]
+    ReplayWithoutOnce,
+    /// `largest_value` is larger than all values may be.
+    #[error("values can't be allowed to be that large; use at most {most} bytes")]
+    #[non_exhaustive]
+    ValueTooLarge {
+        /// The most bytes that a value may have.
+        most: usize,
+    },
+    /// `call` on a request that neither replays nor shares values.
+    #[error(
+        "call gives a value to other calls, and this request has none for them; add `.once(…).replay()`, or use `try_run`"
+    )]
+    CallWithoutValue,
     /// `margin` was set for a lock that never expires.
     #[error("margin has no meaning for a lock that never expires; give it a ttl")]
     MarginWithoutTtl,

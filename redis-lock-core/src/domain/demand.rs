@@ -45,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) once: Option<Duration>,
+    /// Whether the value of the call that did it is wanted.
+    pub(crate) replay: bool,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
@@ -100,6 +102,7 @@ impl Options {
             max_hold: None,
             min_hold: None,
             once: None,
+            replay: false,
             fenced: false,
             fair: true,
             reentrant: false,
@@ -187,6 +190,9 @@ impl Options {
             if let Some(max_hold) = self.max_hold.filter(|limit| least > *limit) {
                 return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
+        }
+        if self.replay && self.once.is_none() {
+            return Err(ConfigError::ReplayWithoutOnce.into());
         }
         self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))

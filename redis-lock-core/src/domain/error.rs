@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::domain::clock::rfc3339;
 use crate::domain::label::harmless;
-use crate::{ConfigError, Holder, LossReason, NoQuorum, NotReplicated};
+use crate::{ConfigError, Holder, LossReason, NoQuorum, NoValue, NotReplicated, Token};
 
 /// The most characters of an error's text that come from a server.
 const MOST_TEXT: usize = 1_000;
@@ -51,7 +51,7 @@ pub enum LockError {
         holder: Option<Box<Holder>>,
     },
     /// Another call has done what this one was to do, less than a [period](crate::LockRequest::once) ago.
-    #[error("lock `{key}` was completed at {}{}; will not run again until {}", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")), rfc3339(*.until))]
+    #[error("lock `{key}` was completed at {}{}; will not run again until {}{}", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")), rfc3339(*.until), .no_value.map_or_else(String::new, |why| format!("; its value can't be had: {why}")))]
     #[non_exhaustive]
     Done {
         /// The key that was asked for.
@@ -62,6 +62,11 @@ pub enum LockError {
         at: SystemTime,
         /// Until when that stays known, by the clock of this machine.
         until: SystemTime,
+        /// The hold under which it was done.
+        token: Box<Token>,
+        /// Why this call did not get the value, where it asked for it by
+        /// [`replay`](crate::LockRequest::replay).
+        no_value: Option<NoValue>,
     },
     /// As many calls wait for the lock already as [`queue`](crate::LockRequest::queue) allows at the server, or
     /// [`max_waiters`](crate::LockRequest::max_waiters) in this `Locks`. Try later.
@@ -177,6 +182,14 @@ impl LockError {
             Self::InvalidConfig { cause } => cause.key(),
             Self::NotConfigured | Self::Shutdown => None,
         }
+    }
+
+    /// [`Done`](Self::Done) for a call that wanted the value.
+    pub(crate) fn without_value(mut self, why: NoValue) -> Self {
+        if let Self::Done { no_value, .. } = &mut self {
+            *no_value = Some(why);
+        }
+        self
     }
 
     pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {

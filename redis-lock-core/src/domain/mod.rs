@@ -17,3 +17,4 @@ pub(crate) mod status;
 mod status_code;
 pub(crate) mod token;
 pub(crate) mod too_few;
+pub(crate) mod value;

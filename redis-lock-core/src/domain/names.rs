@@ -109,6 +109,11 @@ impl Names {
         self.side("n")
     }
 
+    /// What the last body that had the lock returned, for other calls.
+    pub(crate) fn value(&self) -> String {
+        self.side("v")
+    }
+
     /// The tombstone of a token whose acquisition may still be on its way.
     pub(crate) fn tombstone(&self, token: &str) -> String {
         [&self.side("x"), ":", token].concat()
@@ -145,7 +150,7 @@ pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
 /// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
 /// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    let ends = || [":~q", ":~w", ":~f", ":~n"].iter().any(|end| key.ends_with(end));
+    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v"].iter().any(|end| key.ends_with(end));
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 

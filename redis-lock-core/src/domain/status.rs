@@ -62,6 +62,8 @@ pub struct Done {
     pub at: SystemTime,
     /// Until when that stays known.
     pub until: SystemTime,
+    /// The hold under which it was done.
+    pub token: Token,
 }
 
 impl Done {
@@ -69,7 +71,7 @@ impl Done {
     pub(crate) fn read(value: &str, left: Option<Duration>) -> Option<Self> {
         let mark = Mark::read_done(value)?;
         let until = left.and_then(|left| env::wall().checked_add(left)).unwrap_or(mark.at);
-        Some(Self { by: mark.token.label(), at: mark.at, until })
+        Some(Self { by: mark.token.label(), at: mark.at, until, token: mark.token })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEnd;
+use crate::domain::value::Finish;
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, WaitingCall};
 use crate::{LockError, observe};
@@ -108,6 +109,11 @@ impl<L: HasLink> Asking<L> {
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
+    }
+
+    /// The manager that it was begun with, as long as it waits.
+    pub(crate) fn manager(&self) -> Option<&L> {
+        self.asked.as_ref().map(|(manager, _)| manager)
     }
 
     fn known(manager: L, id: LockId, answer: Granted) -> Self {
@@ -205,7 +211,7 @@ impl<L: HasLink> Drop for Asking<L> {
         match answer {
             // The token of an adopted hold still belongs to the process that gave it away.
             Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(id, &hold, false)),
-            Some(Ok(hold)) => drop(link.release(id, &hold, false, || None)),
+            Some(Ok(hold)) => drop(link.release(id, &hold, &Finish::Release, || None)),
             Some(Err(_)) => {}
             None => core.act(|work| {
                 core.step(id, work, |machine, env| {

@@ -51,6 +51,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
+use crate::domain::value::Finish;
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Env, LocalView, Machine};
 use crate::store::wire::{BUG, Directory, bug};
@@ -114,7 +115,7 @@ impl Link {
         &self,
         id: &LockId,
         hold: &Arc<Hold>,
-        completes: bool,
+        finish: &Finish,
         confirm: impl FnOnce() -> Option<Confirm>,
     ) -> Option<Result<(), LockError>> {
         if self.core.is_forked() {
@@ -124,7 +125,7 @@ impl Link {
         self.core.act(|work| {
             self.core.step(id, work, |machine, env| {
                 has_begun = true;
-                outcome = Some(machine.release(hold, completes, confirm, env));
+                outcome = Some(machine.release(hold, finish, confirm, env));
             });
         });
         // Where no machine was found, the hold had ended and its machine was removed.

@@ -18,6 +18,7 @@ use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
+use crate::domain::value::Finish;
 use crate::lock::hold::Hold;
 use crate::lock::{Later, Machine, Outcome, Outgoing};
 use crate::observe::{Observation, OutageLine};
@@ -206,7 +207,7 @@ impl Core {
     fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
         self.step(id, work, |machine, env| match hold.demand.adopts {
             Some(_) => drop(machine.detach(hold, false, env)),
-            None => drop(machine.release(hold, false, || None, env)),
+            None => drop(machine.release(hold, &Finish::Release, || None, env)),
         });
     }
 

@@ -14,6 +14,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::value::Finish;
 use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
 use crate::store::wire::UNWANTED;
@@ -433,7 +434,8 @@ fn a_release_that_panics_is_no_success() {
     let locks = Locks::in_memory();
     let guard = locks.mutex("a").blocking_acquire().unwrap();
     let id = LockId::mutex(demand("a").names.main());
-    let outcome = locks.link().release(&id, guard.hold(), false, || panic!("a planted bug"));
+    let outcome =
+        locks.link().release(&id, guard.hold(), &Finish::Release, || panic!("a planted bug"));
     assert!(matches!(outcome, Some(Err(LockError::Backend { .. }))), "{outcome:?}");
     drop(guard);
     locks.mutex("a").blocking_acquire().unwrap().blocking_release().unwrap();

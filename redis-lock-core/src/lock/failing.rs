@@ -340,7 +340,7 @@ impl<W> Machine<W> {
         sent: Moment,
         env: &mut Env<'_, W>,
     ) -> bool {
-        let Some(Done { by, at, until }) = done else {
+        let Some(Done { by, at, until, token }) = done else {
             self.refuse_let_in(env);
             return false;
         };
@@ -349,7 +349,9 @@ impl<W> Machine<W> {
         for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
             if let Some(waiter) = self.waiters.leave(*id) {
                 let key = waiter.demand.key().to_string();
-                env.fail(waiter.handle, LockError::Done { key, by: by.clone(), at, until });
+                let (by, token, no_value) = (by.clone(), Box::new(token.clone()), None);
+                let done = LockError::Done { key, by, at, until, token, no_value };
+                env.fail(waiter.handle, done);
             }
         }
         once.iter().any(|(_, asked)| *asked > sent)

@@ -14,6 +14,7 @@ use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::harmless;
 use crate::domain::names::Names;
 use crate::domain::token::{Mark, MarkKind};
+use crate::domain::value::ValueText;
 use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::sync::NonPoisonMutex;
@@ -35,8 +36,8 @@ pub(crate) struct Reap {
     timeout: Duration,
     /// Whether a waiter is likely to be in the queue.
     waited_for: bool,
-    /// Keep the lock until then instead of freeing it, by this mark.
-    keep_until: Option<(Moment, Arc<str>)>,
+    /// Keep the lock until then instead of freeing it, by this mark, and with this value beside it.
+    keep_until: Option<(Moment, Arc<str>, Option<ValueText>)>,
     /// The number of an open question about the token, whose outcome is not needed any more.
     drops: Option<u64>,
     /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
@@ -112,8 +113,15 @@ impl Reap {
         self
     }
 
-    pub(super) fn keep_until(mut self: Box<Self>, end: Moment, kind: MarkKind) -> Box<Self> {
-        self.keep_until = Some((end, Mark::value(kind, self.attempt.wire())));
+    pub(super) fn keep_until(
+        mut self: Box<Self>,
+        end: Moment,
+        kind: MarkKind,
+        value: Option<&ValueText>,
+    ) -> Box<Self> {
+        let token = self.attempt.wire();
+        let value = value.map(|value| value.of_token(token));
+        self.keep_until = Some((end, Mark::value(kind, token), value));
         if !self.kind.is_value() {
             self.attempt.keep_until(end);
             self.unanswered |= self.drops.is_some();
@@ -123,10 +131,11 @@ impl Reap {
 
     /// How a try at this time keeps the lock. When the time to keep it is over, it is released.
     fn keep(&self, at: Moment) -> Option<Keep> {
-        let (end, mark) = self.keep_until.as_ref()?;
+        let (end, mark, value) = self.keep_until.as_ref()?;
         let time = whole_millis(end.since(at));
         let is_released = time.is_zero() || planted!(CompleteReleased) && self.tries > 0;
-        (!is_released).then(|| Keep { time, mark: Arc::clone(mark) })
+        let value = value.clone();
+        (!is_released).then(|| Keep { time, mark: Arc::clone(mark), value })
     }
 
     pub(super) fn confirm(mut self: Box<Self>, confirm: Option<Confirm>, now: Moment) -> Box<Self> {
@@ -327,6 +336,10 @@ impl Reap {
 
     fn done(mut self: Box<Self>) -> Next {
         self.pending = None;
+        // A release that may have to be repeated is remembered for long, and values are large.
+        if let Some((_, _, value)) = &mut self.keep_until {
+            *value = None;
+        }
         self.attempt.forgotten();
         Next::Done(self)
     }

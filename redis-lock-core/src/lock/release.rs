@@ -14,6 +14,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::status::{IdleEnd, IdleEvent};
 use crate::domain::token::MarkKind;
+use crate::domain::value::{Finish, ValueText};
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 use crate::{LockError, LockState, Token};
@@ -24,7 +25,7 @@ impl<W> Machine<W> {
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
-        completes: bool,
+        finish: &Finish,
         confirm: impl FnOnce() -> Option<Confirm>,
         env: &mut Env<'_, W>,
     ) -> Option<Result<(), LockError>> {
@@ -35,13 +36,15 @@ impl<W> Machine<W> {
         }
         self.refuse_overdue(env);
         let terms = &hold.demand.terms;
-        let (time, mark) = match terms.once.filter(|_| completes) {
-            Some(period) => (Some(period), MarkKind::Done),
-            None => (terms.min_hold, MarkKind::Kept),
+        let (time, mark, value) = match (finish, terms.once) {
+            (Finish::Complete(value), Some(period)) => {
+                (Some(period), MarkKind::Done, value.as_ref())
+            }
+            _ => (terms.min_hold, MarkKind::Kept, None),
         };
         if let Some(end) = time.map(|time| hold.since.after(time)).filter(|end| *end > env.now) {
             self.contended = true;
-            self.part_with_hold(Some((end, mark)), confirm(), env);
+            self.part_with_hold(Some((end, mark, value)), confirm(), env);
             return None;
         }
         if self.may_pass_on(env.now) {
@@ -59,7 +62,7 @@ impl<W> Machine<W> {
     /// keep their order, so waiters of other processes come first.
     fn part_with_hold(
         &mut self,
-        keep_until: Option<(Moment, MarkKind)>,
+        keep_until: Option<(Moment, MarkKind, Option<&ValueText>)>,
         confirm: Option<Confirm>,
         env: &mut Env<'_, W>,
     ) {
@@ -73,7 +76,7 @@ impl<W> Machine<W> {
             let reap =
                 reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
             match keep_until {
-                Some((end, mark)) => reap.keep_until(end, mark),
+                Some((end, mark, value)) => reap.keep_until(end, mark, value),
                 None => reap,
             }
         });

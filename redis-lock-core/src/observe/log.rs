@@ -229,6 +229,13 @@ pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
     );
 }
 
+/// To be called on the thread of the one who holds the lock.
+#[cfg(feature = "serde")]
+pub(super) fn not_stored(demand: &Demand, why: crate::NoValue) {
+    let (key, lock) = (demand.key(), demand.title.shown());
+    say!(warn, [key, lock, why], key, lock, "other calls do not get the value of this one: {why}");
+}
+
 /// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(key: &str, title: &Title, label: Option<&str>) {
     let (who, lock) = (label.unwrap_or("a blocking acquisition"), title.shown());

@@ -262,6 +262,13 @@ pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
     log::not_completed(demand, error);
 }
 
+/// A value that other calls wait for can't be stored.
+#[cfg(feature = "serde")]
+pub(crate) fn not_stored(demand: &Demand, why: crate::NoValue) {
+    Series::of(demand.sort()).not_stored(why);
+    log::not_stored(demand, why);
+}
+
 /// This process ended a hold by force.
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();
@@ -327,6 +334,8 @@ pub(crate) mod numbers {
         pub(super) fn renewed(&self, _: bool) {}
         pub(super) fn fault(&self, _: BackendErrorKind) {}
         pub(super) fn not_completed(&self) {}
+        #[cfg(feature = "serde")]
+        pub(super) fn not_stored(&self, _: crate::NoValue) {}
         pub(super) fn idle(&self, _: f64) {}
         pub(super) fn taken_again(&self) {}
         pub(super) fn idle_ended(&self, _: IdleEnd) {}

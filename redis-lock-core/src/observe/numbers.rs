@@ -20,6 +20,7 @@ const RELEASED: &str = "redis_locks_released_total";
 const LOST: &str = "redis_locks_lost_total";
 const FORCED: &str = "redis_locks_forced_total";
 const NOT_COMPLETED: &str = "redis_locks_not_completed_total";
+const NOT_STORED: &str = "redis_locks_values_not_stored_total";
 const RENEWALS: &str = "redis_locks_renewals_total";
 const BACKEND_ERRORS: &str = "redis_locks_backend_errors_total";
 const WAIT: &str = "redis_locks_wait_seconds";
@@ -43,6 +44,7 @@ pub(crate) fn describe() {
         (LOST, "holds that ended before their guard did"),
         (FORCED, "holds that this process ended by force"),
         (NOT_COMPLETED, "successes that others may not know of"),
+        (NOT_STORED, "values that other calls can't get"),
         (RENEWALS, "renewals of leases"),
         (TAKEN_AGAIN, "locks acquired without a command, because their lease lingered"),
         (IDLE_ENDED, "leases that do not linger any longer, and were not taken again"),
@@ -184,6 +186,15 @@ impl Series {
 
     pub(super) fn not_completed(&self) {
         self.count(NOT_COMPLETED, &[]);
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) fn not_stored(&self, why: crate::NoValue) {
+        let reason = match why {
+            crate::NoValue::TooLarge { .. } => "too_large",
+            _ => "not_serialized",
+        };
+        self.count(NOT_STORED, &[("reason", reason)]);
     }
 
     pub(super) fn idle(&self, change: f64) {

@@ -399,7 +399,12 @@ impl SimulatedServer {
 pub(super) fn reads(verb: &Verb) -> bool {
     matches!(
         verb,
-        Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
+        Verb::Check { .. }
+            | Verb::Look
+            | Verb::Fetch
+            | Verb::Ping
+            | Verb::Why { .. }
+            | Verb::Scan { .. }
     )
 }
 

@@ -23,5 +23,6 @@ pub(super) fn goes_on_link(verb: &Verb) -> bool {
             | Verb::Ping
             | Verb::Probe
             | Verb::Scan { .. }
+            | Verb::Fetch
     )
 }

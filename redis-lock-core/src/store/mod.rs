@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::ServerInfo;
+use crate::domain::value::ValueText;
 use crate::{Holder, Token};
 
 /// How TLS is spoken on connections of our own.
@@ -94,6 +95,8 @@ pub(crate) enum Verb {
         /// later.
         tombstone: Option<Duration>,
     },
+    /// Reads the value beside the lock.
+    Fetch,
     /// Reads who has the lock and who waits for it. Changes nothing.
     Look,
     /// Ends the holds of these tokens, at most [`MOST_FORCED`] of them, and leaves the reason for
@@ -121,6 +124,8 @@ pub(crate) struct Keep {
     pub(crate) time: Duration,
     /// What takes the place of the token. A lock that several can hold keeps the token.
     pub(crate) mark: Arc<str>,
+    /// What is stored beside the lock in the same step, for as long.
+    pub(crate) value: Option<ValueText>,
 }
 
 /// What an acquisition asks for.
@@ -193,7 +198,8 @@ impl Verb {
             | Self::Downgrade { token }
             | Self::Raise { token, .. }
             | Self::Release { token, .. } => Some(token),
-            Self::Look
+            Self::Fetch
+            | Self::Look
             | Self::Force { .. }
             | Self::Scan { .. }
             | Self::InUse { .. }
@@ -232,6 +238,8 @@ pub(crate) enum Answer {
     Freed,
     /// The token does not have the lock: the key is gone, or has another value.
     Gone { by: Option<String>, because: Option<String> },
+    /// What stands at the key of the value, which may be nothing; `None` where that is no text.
+    Value(Option<ValueText>),
     /// Who has it and who waits.
     Seen(Box<ServerView>),
     /// Keys, and the cursor of the next page; `None` after the last one.

@@ -8,12 +8,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use super::{Fixed, Plan};
-use crate::api::acquire::{self, Begun, begin};
+use crate::api::acquire::{self, Begun, Got, begin};
 use crate::api::nesting;
 use crate::api::nesting::Caller;
 use crate::api::scope::BodyLock;
 use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
+use crate::domain::value::{Finish, ValueText};
 use crate::observe::log;
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
@@ -72,10 +73,12 @@ struct CallState {
     asked: Option<Result<Begun, Box<LockError>>>,
     /// Why the lock was lost when the body ended.
     lost: Option<Box<LockError>>,
-    /// Whether the body has succeeded.
-    succeeded: bool,
+    /// How the hold ends, once the body has.
+    finish: Finish,
     /// Whether another call had done it.
     is_done: bool,
+    /// The value of the call that had done it.
+    value: Option<ValueText>,
 }
 
 impl Scope {
@@ -91,8 +94,9 @@ impl Scope {
             stage: CallStage::Starting,
             asked: None,
             lost: None,
-            succeeded: false,
+            finish: Finish::Release,
             is_done: false,
+            value: None,
         };
         Self(Box::new(Content { plan, held, state: NonPoisonMutex::new(state) }))
     }
@@ -201,7 +205,7 @@ impl Scope {
     ) -> Result<&Guard, LockError> {
         let request = request?;
         self.check(&request);
-        let guard = acquire::blocking(request)?;
+        let guard = self.taken(acquire::blocking_got(request)?)?;
         let guard = self.open().held.put(guard)?;
         nesting::note(guard);
         Ok(guard)
@@ -259,7 +263,7 @@ impl Scope {
                 _ => Poll::Pending,
             }
         });
-        match acquired(asked.await?).await {
+        match self.acquire(asked.await?).await {
             Ok(guard) => match self.open().held.put(guard) {
                 Ok(_) => self.enter(CallStage::Running),
                 Err(lost) => {
@@ -267,7 +271,7 @@ impl Scope {
                     return Some(lost);
                 }
             },
-            Err(error) if self.open().plan.answers(&error) => {
+            Err(error) if self.state().value.is_none() && self.open().plan.answers(&error) => {
                 self.state().is_done = !error.is_busy();
                 self.enter(CallStage::Refused);
                 self.ended().await;
@@ -282,11 +286,35 @@ impl Scope {
             // The body has to go before the lock does: the caller drops it, and the scope releases.
             return Some(lost);
         }
-        let (lost, succeeded) = {
+        let (lost, finish) = {
             let mut state = self.state();
-            (state.lost.take().map(|lost| *lost), state.succeeded)
+            (state.lost.take().map(|lost| *lost), std::mem::take(&mut state.finish))
         };
-        self.open().held.released(lost, succeeded).await
+        self.open().held.released(lost, finish).await
+    }
+
+    async fn acquire(&self, asked: Result<Begun, Box<LockError>>) -> Result<Guard, LockError> {
+        let mut begun = asked.map_err(|error| *error)?;
+        self.taken(begun.got().await?)
+    }
+
+    /// Keeps the value of a call that had done it, for what reads it.
+    fn taken(&self, got: Got) -> Result<Guard, LockError> {
+        match got {
+            Got::Guard(guard) => Ok(guard),
+            Got::Done(value, done) => {
+                self.state().value = Some(value);
+                Err(done)
+            }
+        }
+    }
+
+    pub(super) fn take_value(&self) -> Option<ValueText> {
+        self.state().value.take()
+    }
+
+    pub(super) fn guard(&self) -> Option<&Guard> {
+        self.open().held.guard()
     }
 
     /// Ends when the body has ended, or when the lock is lost before that.
@@ -311,20 +339,20 @@ impl Scope {
             .await;
     }
 
-    fn end(&self, lost: Option<LockError>, succeeded: bool) {
+    fn end(&self, lost: Option<LockError>, finish: Finish) {
         let mut state = self.state();
         state.stage = CallStage::Ended;
-        (state.lost, state.succeeded) = (lost.map(Box::new), succeeded);
+        (state.lost, state.finish) = (lost.map(Box::new), finish);
     }
 
-    /// One poll of the call. `poll` polls the body, and tells whether it has succeeded when it has ended.
+    /// One poll of the call. `poll` polls the body, and tells how the hold ends when it has ended.
     ///
     /// The body is never polled once the lock is lost. The call ends then, and its caller drops the
     /// body before the lock.
     pub(super) fn step(
         &self,
         life: &mut Life<'_>,
-        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<bool>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<Finish>,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         loop {
@@ -347,14 +375,14 @@ impl Scope {
     /// Returns why the lock was lost before the body ended.
     fn poll_body(
         &self,
-        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<bool>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<Finish>,
         context: &mut Context<'_>,
     ) -> Option<LockError> {
         if let Some(lost) = self.open().held.loss() {
             return Some(lost);
         }
-        if let Poll::Ready(succeeded) = self.open().held.within(|| poll(context)) {
-            self.end(self.open().held.loss(), succeeded);
+        if let Poll::Ready(finish) = self.open().held.within(|| poll(context)) {
+            self.end(self.open().held.loss(), finish);
         }
         None
     }
@@ -375,23 +403,16 @@ impl Scope {
     pub(super) fn within<T>(
         &self,
         body: impl FnOnce() -> T,
-        has_succeeded: impl FnOnce(&T) -> bool,
+        finish: impl FnOnce(&T) -> Finish,
     ) -> (T, Option<LockError>) {
         let value = self.open().held.within(body);
-        let succeeded = has_succeeded(&value);
-        (value, self.leave(succeeded))
+        let finish = finish(&value);
+        (value, self.leave(finish))
     }
 
-    fn leave(&self, succeeded: bool) -> Option<LockError> {
+    fn leave(&self, finish: Finish) -> Option<LockError> {
         let lost = self.open().held.loss();
-        crate::api::blocking::block_on(self.open().held.released(lost, succeeded))
-    }
-}
-
-async fn acquired(asked: Result<Begun, Box<LockError>>) -> Result<Guard, LockError> {
-    match asked {
-        Ok(mut begun) => begun.granted().await,
-        Err(error) => Err(*error),
+        crate::api::blocking::block_on(self.open().held.released(lost, finish))
     }
 }
 

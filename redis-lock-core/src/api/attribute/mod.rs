@@ -6,6 +6,7 @@ mod output;
 mod render;
 mod run;
 mod segment;
+mod values;
 
 pub use enter::{Scope, with_permits};
 pub use output::{
@@ -14,13 +15,16 @@ pub use output::{
 };
 pub use render::{collected, key, keys, render};
 pub use run::{
-    Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, kept,
-    left, never, own_failure, run, run_or,
+    Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, blocking_run_or_with, call, ending,
+    fence, handled, kept, left, never, own_failure, refused, run, run_or, run_or_with,
 };
 pub use segment::{
     ConstantsInKeysAreUpperCase, KeySegment, PlainStyle, Segment, SegmentWriter, no_constant,
     segment,
 };
+pub use values::Codec;
+#[cfg(not(feature = "serde"))]
+pub use values::FeatureSerde;
 
 use std::time::Duration;
 
@@ -68,6 +72,8 @@ pub enum Fixed {
     min_hold(u64, u32),
     /// See `LockRequest::once`.
     once(u64, u32),
+    /// See `LockRequest::replay`.
+    replay,
     /// See `LockRequest::repair_orphan`.
     repair_orphan(u64, u32),
     /// See `LockRequest::linger`.
@@ -169,6 +175,11 @@ impl Fixed {
                 request.min_hold(Duration::new(seconds, nanoseconds))
             }
             Self::once(seconds, nanoseconds) => request.once(Duration::new(seconds, nanoseconds)),
+            Self::replay => {
+                let mut request = request;
+                request.options.replay = true;
+                request
+            }
             Self::repair_orphan(seconds, nanoseconds) => {
                 request.repair_orphan(Duration::new(seconds, nanoseconds))
             }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use super::enter::{Life, Scope};
 use super::output::{Fallible, FromLockError};
+use super::values::Codec;
+use crate::domain::value::Finish;
 use crate::{Guard, LockError};
 
 /// How a function without `on_error` ends: with its own value, or with the lock's failure. One for
@@ -14,16 +16,30 @@ use crate::{Guard, LockError};
 pub struct Ending<R> {
     failed: fn(LockError) -> R,
     is_own_error: fn(&R) -> bool,
+    codec: Option<Codec<R>>,
 }
 
 /// The ending of a function that returns this type. Only here is a trait required of the type.
 #[must_use]
 pub fn ending<R: Fallible<Error: FromLockError>>() -> Ending<R> {
     let failed = |error| R::from_error(FromLockError::from_lock_error(error));
-    Ending { failed, is_own_error: R::is_error }
+    Ending { failed, is_own_error: R::is_error, codec: None }
 }
 
 impl<R> Ending<R> {
+    /// The same for a function whose value other calls get.
+    #[must_use]
+    pub fn with(self, codec: Codec<R>) -> Self {
+        Self { codec: Some(codec), ..self }
+    }
+
+    /// What a function that blocks returns when it did not get the lock: the value of the call that has done
+    /// it, or what the function makes of the error.
+    pub fn refused(&self, scope: &Scope, error: LockError) -> R {
+        let Some(codec) = self.codec else { return self.failed(error) };
+        refused(scope, codec, error).unwrap_or_else(self.failed)
+    }
+
     /// What the function returns when the lock failed.
     pub fn failed(&self, error: LockError) -> R {
         (self.failed)(error)
@@ -58,8 +74,10 @@ pub fn run<'a, R, F: Future<Output = R>>(
     ending: Ending<R>,
     body: Pin<&'a mut F>,
 ) -> Run<'a, R, F> {
-    let Ending { failed, is_own_error } = ending;
-    Run { ended: run_or(scope, is_own_error, body), failed }
+    let Ending { failed, is_own_error, codec } = ending;
+    let mut ended = run_or(scope, is_own_error, body);
+    ended.codec = codec;
+    Run { ended, failed }
 }
 
 /// [`run`] for a function that says itself what it returns when the lock failed.
@@ -69,7 +87,30 @@ pub fn run_or<'a, R, F: Future<Output = R>>(
     body: Pin<&'a mut F>,
 ) -> RunOr<'a, R, F> {
     let call = Call { scope, life: scope.lead(), value: None };
-    RunOr { body, is_own_error, call }
+    RunOr { body, is_own_error, codec: None, call }
+}
+
+/// [`run_or`] for a function whose value other calls get.
+pub fn run_or_with<'a, R, F: Future<Output = R>>(
+    scope: &'a Scope,
+    is_own_error: fn(&R) -> bool,
+    codec: Codec<R>,
+    body: Pin<&'a mut F>,
+) -> RunOr<'a, R, F> {
+    let mut run = run_or(scope, is_own_error, body);
+    run.codec = Some(codec);
+    run
+}
+
+/// The value of the call that has done it, for a function that did not get the lock.
+///
+/// # Errors
+/// The error, where that is another one, or where the value can't be had.
+pub fn refused<R>(scope: &Scope, codec: Codec<R>, error: LockError) -> Result<R, LockError> {
+    match scope.take_value() {
+        Some(value) => (codec.read)(&value, error),
+        None => Err(error),
+    }
 }
 
 /// Resolves to what the function returns. See [`run`].
@@ -85,6 +126,7 @@ pub struct Run<'a, R, F> {
 pub struct RunOr<'a, R, F> {
     body: Pin<&'a mut F>,
     is_own_error: fn(&R) -> bool,
+    codec: Option<Codec<R>>,
     call: Call<'a, R>,
 }
 
@@ -104,9 +146,12 @@ impl<R, F: Future<Output = R>> Future for RunOr<'_, R, F> {
     type Output = Result<R, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { is_own_error, call, body } = &mut *self;
-        let ended = call.step(*is_own_error, body.as_mut(), context);
-        ended.map(|failure| settle(call.value.take(), failure, *is_own_error))
+        let Self { is_own_error, codec, call, body } = &mut *self;
+        let ended = call.step(*is_own_error, *codec, body.as_mut(), context);
+        ended.map(|failure| match (*codec, failure) {
+            (Some(codec), Some(error)) if call.value.is_none() => refused(call.scope, codec, error),
+            (_, failure) => settle(call.value.take(), failure, *is_own_error),
+        })
     }
 }
 
@@ -121,12 +166,15 @@ impl<R> Call<'_, R> {
     fn step(
         &mut self,
         is_own_error: fn(&R) -> bool,
+        codec: Option<Codec<R>>,
         mut body: Pin<&mut dyn Future<Output = R>>,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         let Self { scope, life, value } = self;
         let mut poll = |context: &mut Context<'_>| {
-            body.as_mut().poll(context).map(|returned| !is_own_error(value.insert(returned)))
+            body.as_mut()
+                .poll(context)
+                .map(|returned| finish(scope, is_own_error, codec, value.insert(returned)))
         };
         scope.step(life, &mut poll, context)
     }
@@ -151,6 +199,19 @@ impl<R, F> fmt::Debug for RunOr<'_, R, F> {
     }
 }
 
+/// How a hold ends whose body has returned this.
+fn finish<R>(
+    scope: &Scope,
+    is_own_error: fn(&R) -> bool,
+    codec: Option<Codec<R>>,
+    value: &R,
+) -> Finish {
+    match (codec, scope.guard()) {
+        (Some(codec), Some(guard)) if !is_own_error(value) => (codec.finish)(guard, value),
+        _ => Finish::of_body(!is_own_error(value)),
+    }
+}
+
 /// The body's value, or what is returned instead when the lock was lost before its end.
 fn settle<R>(
     value: Option<R>,
@@ -172,7 +233,8 @@ pub fn blocking_run<R, F>(scope: &Scope, ending: &Ending<R>, body: F) -> R
 where
     F: FnOnce() -> R,
 {
-    let (value, lost) = scope.within(body, |value| !(ending.is_own_error)(value));
+    let (value, lost) =
+        scope.within(body, |value| finish(scope, ending.is_own_error, ending.codec, value));
     settle(Some(value), lost, ending.is_own_error).unwrap_or_else(ending.failed)
 }
 
@@ -188,10 +250,35 @@ pub fn blocking_run_or<R, F>(
 where
     F: FnOnce() -> Result<R, LockError>,
 {
-    let has_succeeded =
-        |value: &Result<R, _>| value.as_ref().is_ok_and(|value| !is_own_error(value));
-    let (value, lost) = scope.within(body, has_succeeded);
+    let finish = |value: &Result<R, _>| match value {
+        Ok(value) => finish(scope, is_own_error, None, value),
+        Err(_) => Finish::Release,
+    };
+    let (value, lost) = scope.within(body, finish);
     settle(Some(value?), lost, is_own_error)
+}
+
+/// [`blocking_run_or`] for a function whose value other calls get.
+///
+/// # Errors
+/// What the lock failed with, where no value can be had.
+pub fn blocking_run_or_with<R, F>(
+    scope: &Scope,
+    is_own_error: fn(&R) -> bool,
+    codec: Codec<R>,
+    body: F,
+) -> Result<R, LockError>
+where
+    F: FnOnce() -> Result<R, LockError>,
+{
+    let finish = |value: &Result<R, _>| match value {
+        Ok(value) => finish(scope, is_own_error, Some(codec), value),
+        Err(_) => Finish::Release,
+    };
+    match scope.within(body, finish) {
+        (Err(error), _) => refused(scope, codec, error),
+        (Ok(value), lost) => settle(Some(value), lost, is_own_error),
+    }
 }
 
 /// The outcome of a body that has been dropped. The code after this call does not run under the

@@ -29,6 +29,7 @@ use super::*;
 use crate::LossReason;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::value::Finish;
 use crate::observe::Observation;
 use crate::store::{Answer, Blocker};
 
@@ -145,7 +146,8 @@ impl Bench {
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
         let mut confirm = Some(confirm);
-        let known = self.step(|machine, env| machine.release(hold, false, || confirm.take(), env));
+        let known = self
+            .step(|machine, env| machine.release(hold, &Finish::Release, || confirm.take(), env));
         if let (Some(outcome), Some(confirm)) = (known, confirm) {
             let _ = confirm.send(outcome);
         }

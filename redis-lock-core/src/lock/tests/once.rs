@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::domain::token::{Mark, MarkKind};
+use crate::domain::value::Finish;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -15,7 +16,9 @@ impl Bench {
     fn complete(&mut self, hold: &Arc<Hold>) -> Confirmed {
         let (confirm, confirmed) = oneshot::channel();
         let mut confirm = Some(confirm);
-        self.step(|machine, env| machine.release(hold, true, || confirm.take(), env));
+        self.step(|machine, env| {
+            machine.release(hold, &Finish::Complete(None), || confirm.take(), env)
+        });
         confirmed
     }
 }

@@ -11,6 +11,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::value::ValueText;
 use crate::store::{ASK, Answer, Blocker, CLAIM};
 
 /// How much longer than asked for a lease may be before a renewal reports it.
@@ -32,6 +33,8 @@ pub(crate) struct Entry {
     /// When the whole queue is forgotten, unless a waiter asks again.
     pub(crate) queue_end: Option<Moment>,
     pub(crate) fence: Option<Last>,
+    /// The value that the last hold has stored, with its token in front, and when it is forgotten.
+    pub(crate) value: Option<(ValueText, Moment)>,
     /// Tombstones, by the token that they refuse.
     pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
@@ -62,6 +65,7 @@ impl Entry {
         }
         self.queue_end.take_if(|_| self.queue.is_empty());
         self.tombstones.retain(|_, tombstone| tombstone.until > now);
+        self.value.take_if(|(_, until)| *until <= now);
         self.fence.take_if(|last| last.is_forgotten(now));
     }
 
@@ -72,6 +76,7 @@ impl Entry {
         self.holders.is_empty()
             && self.queue.is_empty()
             && self.tombstones.is_empty()
+            && self.value.is_none()
             && self.fence.as_ref().is_none_or(|last| is_steady && last.is_passed(now))
     }
 
@@ -154,6 +159,13 @@ impl Entry {
         self.holders.set_end(token, if planted!(RenewalSets) { asked } else { before.max(asked) });
         let left = before.since(now);
         Some(Answer::Renewed { longer: (left > ttl + SLACK).then_some(left), waited_for })
+    }
+
+    /// Stores the value of a hold, unless another program's value stands there.
+    pub(super) fn store(&mut self, value: &ValueText, until: Moment) {
+        if self.value.as_ref().is_none_or(|(stored, _)| stored.is_ours()) {
+            self.value = Some((value.clone(), until));
+        }
     }
 
     pub(super) fn leave(&mut self, token: &Arc<str>) {

@@ -8,6 +8,7 @@ use super::fences::{check, number};
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::token::Mark;
+use crate::domain::value::ValueText;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
 
 /// So many waiters hear at once that something was done. The others find out by themselves.
@@ -43,8 +44,18 @@ impl Entry {
                 None => self.gone(kind, token),
             },
             Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
+            Verb::Fetch => {
+                let stored = self.value.as_ref().map(|(value, _)| value.clone());
+                Answer::Value(Some(stored.unwrap_or_else(|| ValueText::new(""))))
+            }
             Verb::Look => Answer::Seen(Box::new(self.server_view(run.now))),
-            Verb::Force { foreign: Some(value), .. } => self.release(kind, value, None, run),
+            Verb::Force { foreign: Some(value), .. } => {
+                let answer = self.release(kind, value, None, run);
+                if answer == Answer::Done {
+                    self.value.take_if(|(value, _)| value.is_ours());
+                }
+                answer
+            }
             Verb::Force { tokens, because, .. } => self.force(tokens, because, run),
             // Answered for all keys at once.
             Verb::Renew { .. }
@@ -105,6 +116,9 @@ impl Entry {
             return false;
         }
         self.add(&keep.mark, Kind::Mutex, end, false);
+        if let Some(value) = &keep.value {
+            self.store(value, end);
+        }
         if Mark::read_done(&keep.mark).is_some() {
             let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > run.now);
             for waiter in living {

@@ -37,6 +37,7 @@ impl Matter {
             Verb::Raise { .. }
             | Verb::Force { .. }
             | Verb::Scan { .. }
+            | Verb::Fetch
             | Verb::InUse { .. }
             | Verb::Ping
             | Verb::Probe => Self::Deed,

@@ -14,6 +14,7 @@ use crate::domain::kind::{Family, Kind};
 use crate::domain::label::harmless;
 use crate::domain::lease::{LARGEST_FENCE, read_fence};
 use crate::domain::status::LockKind;
+use crate::domain::value::ValueText;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 use crate::{BackendErrorKind, Token};
 
@@ -30,7 +31,13 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> 
         (Verb::Release { .. }, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
             return Ok(None);
         }
+        (Verb::Fetch, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
+            Answer::Value(None)
+        }
         (_, Value::ServerError(error)) => return Err(refusal(&error)),
+        (Verb::Fetch, Value::BulkString(bytes)) => {
+            Answer::Value(String::from_utf8(bytes).ok().map(ValueText::new))
+        }
         (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None },
         (Verb::Take { .. }, Value::Nil) => Answer::Busy(Blocker::unknown()),
         (Verb::Release { .. }, Value::Int(0)) => return Ok(None),

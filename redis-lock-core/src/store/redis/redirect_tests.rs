@@ -239,7 +239,7 @@ fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
         let (_, answer) = half_moved(false, command(kind, release(1)), &["*1\r\n:1\r\n"]);
         assert_eq!(answer, Ok(Answer::Freed), "{kind:?}");
         let time = std::time::Duration::from_secs(1);
-        let keep = Keep { time, mark: "m".into() };
+        let keep = Keep { time, mark: "m".into(), value: None };
         for (keep, tombstone) in [(Some(keep), None), (None, Some(time))] {
             let verb = Verb::Release { token: token(1), waited_for: true, keep, tombstone };
             let (_, answer) = half_moved(false, command(kind, verb), &[]);

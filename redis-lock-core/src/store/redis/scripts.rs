@@ -143,6 +143,7 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
+script!(COMPLETE: "lua/complete.lua" with COMMON, QUEUE);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);

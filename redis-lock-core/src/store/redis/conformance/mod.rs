@@ -216,7 +216,7 @@ impl Bench {
 
     /// Reads the holders and waiters of each key from the server.
     fn look(&mut self) -> Seen {
-        type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+        type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
         type Answer = (u64, u64, Vec<One>);
         let keys = self.keys();
         let mut eval = redis::cmd("EVAL");
@@ -236,23 +236,28 @@ impl Bench {
             };
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
-        let shown = shown.iter().map(|(holders, waiters, sides, fence, tombstones)| OneKey {
-            holders: ends(holders),
-            waiters: ends(waiters),
-            queue_ends: ends(sides).into_values().collect(),
-            fence: fence.first().map(|text| {
-                let (number, owner) = text.split_once(' ').unwrap();
-                let end = ends(&["".into(), fence[1].clone()]);
-                (number.parse().unwrap(), owner.to_owned(), end[""])
-            }),
-            tombstones: tombstones
-                .chunks(3)
-                .map(|tombstone| {
-                    let end = ends(&["".into(), tombstone[2].clone()]);
-                    (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
-                })
-                .collect(),
-        });
+        let shown =
+            shown.iter().map(|(holders, waiters, sides, fence, value, tombstones)| OneKey {
+                holders: ends(holders),
+                waiters: ends(waiters),
+                queue_ends: ends(sides).into_values().collect(),
+                fence: fence.first().map(|text| {
+                    let (number, owner) = text.split_once(' ').unwrap();
+                    let end = ends(&["".into(), fence[1].clone()]);
+                    (number.parse().unwrap(), owner.to_owned(), end[""])
+                }),
+                value: value.first().map(|text| {
+                    let end = ends(&["".into(), value[1].clone()]);
+                    (text.clone(), end[""])
+                }),
+                tombstones: tombstones
+                    .chunks(3)
+                    .map(|tombstone| {
+                        let end = ends(&["".into(), tombstone[2].clone()]);
+                        (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
+                    })
+                    .collect(),
+            });
         let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
         Seen { at, keys: keys.into_iter().zip(shown).collect() }
     }

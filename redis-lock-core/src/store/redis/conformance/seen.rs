@@ -55,6 +55,8 @@ pub(super) struct OneKey {
     pub(super) queue_ends: Vec<Moment>,
     /// The last fencing number, its owner, and the end of the counter.
     pub(super) fence: Option<(u64, String, Moment)>,
+    /// The value and its end.
+    pub(super) value: Option<(String, Moment)>,
     /// By token the reason and the end.
     pub(super) tombstones: BTreeMap<String, (String, Moment)>,
 }
@@ -85,7 +87,9 @@ for i = 1, #KEYS, 4 do
     if math.abs(ends(KEYS[i]) - holders[#holders]) > 1 then holders[#holders] = '0' end
     for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
   end
-  local sides, fence, tombstones = {}, {}, {}
+  local sides, fence, stored, tombstones = {}, {}, {}, {}
+  local beside = string.gsub(KEYS[i + 3], 'f$', 'v')
+  if redis.call('EXISTS', beside) == 1 then stored = {redis.call('GET', beside), ends(beside)} end
   for at = 1, 2 do
     if redis.call('EXISTS', KEYS[i + at]) == 1 then
       sides[#sides + 1] = KEYS[i + at]
@@ -104,7 +108,7 @@ for i = 1, #KEYS, 4 do
       tombstones[#tombstones + 1] = ends(tombstone)
     end
   end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, tombstones}
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, tombstones}
 end
 return {time[1], time[2], answer}";
 
@@ -135,6 +139,8 @@ impl OneKey {
             Some("end of the queue")
         } else if !self.has_fence(entry, window) {
             Some("fence")
+        } else if !self.has_value(entry, window) {
+            Some("value")
         } else if !self.has_tombstones(entry, window) {
             Some("tombstones")
         } else {
@@ -169,6 +175,21 @@ impl OneKey {
         let close = end.since(*until) + until.since(end) <= window.tolerance();
         (*number, *until) = (seen, end);
         close && apart <= window.tolerance()
+    }
+
+    /// Whether the same value stands beside the lock.
+    fn has_value(&self, entry: &mut Entry, window: Window) -> bool {
+        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
+        match (&self.value, &mut entry.value) {
+            (Some((seen, end)), Some((value, until))) => {
+                let apart = end.since(*until) + until.since(*end);
+                *until = *end;
+                seen == value.as_str() && apart <= window.tolerance()
+            }
+            (Some((_, end)), None) => ending(*end),
+            (None, Some((_, until))) => ending(*until),
+            (None, None) => true,
+        }
     }
 
     /// Whether there are the same tombstones, with the same reasons and ends.

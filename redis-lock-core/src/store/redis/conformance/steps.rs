@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::domain::value::ValueText;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Acquire, Command, Keep, Verb};
 
@@ -150,7 +151,11 @@ impl ModelStep {
                     Verb::Release {
                         token: token(who),
                         waited_for: false,
-                        keep: keep.map(|time| Keep { time: millis(time), mark: mark(who) }),
+                        keep: keep.map(|time| Keep {
+                            time: millis(time),
+                            mark: mark(who),
+                            value: value(who).filter(|_| kind(who) == Kind::Mutex),
+                        }),
                         tombstone,
                     },
                 )
@@ -186,6 +191,12 @@ impl ModelStep {
 /// What takes the place of its token, when it has done something or keeps its lock.
 pub(super) fn mark(who: usize) -> Arc<str> {
     format!("rl1={}.1f.{}", if who.is_multiple_of(2) { 'd' } else { 'k' }, token(who)).into()
+}
+
+/// What it stores, when it has done something.
+fn value(who: usize) -> Option<ValueText> {
+    let stores = who.is_multiple_of(4);
+    stores.then(|| ValueText::new(format!("{who}")).of_token(&token(who)))
 }
 
 pub(super) fn token(who: usize) -> Arc<str> {

@@ -7,8 +7,8 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::scripts::{
-    ACQUIRE, ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW, FORCE, LOOK, Lua, RELEASE, RENEW,
-    SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE, SHARED_RELEASE, SHARED_RENEW,
+    ACQUIRE, ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW, COMPLETE, FORCE, LOOK, Lua, RELEASE,
+    RENEW, SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE, SHARED_RELEASE, SHARED_RENEW,
 };
 use crate::store::{Acquire, CLAIM, Command, Keep, MOST_SHOWN, Verb};
 
@@ -44,6 +44,17 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             }
             call.renewed(token, &command.verb)
         }
+        Verb::Release {
+            token,
+            keep: Some(keep @ Keep { value: Some(value), .. }),
+            tombstone,
+            ..
+        } => ScriptCall::of(&COMPLETE)
+            .waited_for(names)
+            .key("tombstone", names.tombstone(token))
+            .key("value", names.value())
+            .released(token, Some(keep), *tombstone)
+            .arg("text", value.as_str()),
         Verb::Release { token, keep, tombstone, .. } => ScriptCall::of(&RELEASE)
             .waited_for(names)
             .key("tombstone", names.tombstone(token))
@@ -57,6 +68,7 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             let call = ScriptCall::of(&FORCE)
                 .waited_for(names)
                 .key("limits", names.limit())
+                .key("value", names.value())
                 .arg("reason", &**because)
                 .claim()
                 .arg("foreign", foreign.as_deref().unwrap_or_default());

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::*;
+use crate::domain::value::ValueText;
 use crate::store::redis::direct::token;
 use crate::store::redis::listen;
 use crate::store::{Acquire, Keep};
@@ -24,17 +25,22 @@ fn words(cmd: &Cmd) -> Vec<String> {
 fn keys(out: &mut String) {
     for (namespace, main) in [("lock", "lock:order:42"), ("", "a{b}"), ("lock", "lock:a}b")] {
         let names = Names::new(namespace, main);
-        let side = [names.queue(), names.waiters(), names.limit(), names.fence()];
+        let side = [names.queue(), names.waiters(), names.limit(), names.fence(), names.value()];
         let of_token = [names.tombstone("TOKEN"), names.channel("0123456789ab")];
         let _ = writeln!(out, "{main}: {} {}", side.join(" "), of_token.join(" "));
     }
 }
 
-fn verbs() -> [(&'static str, Verb); 11] {
+fn verbs() -> [(&'static str, Verb); 13] {
     let time = Some(Duration::from_secs(30));
     let token = token(1);
     let release =
         |keep, tombstone| Verb::Release { token: token.clone(), waited_for: true, keep, tombstone };
+    let keep = |time, value: Option<&str>| Keep {
+        time,
+        mark: "MARK".into(),
+        value: value.map(ValueText::new),
+    };
     let queue = Some(Duration::from_secs(5));
     let acquire = Acquire { queue, fences: 1, ..Acquire::of(token.clone(), time) };
     [
@@ -45,10 +51,12 @@ fn verbs() -> [(&'static str, Verb); 11] {
         ("check", Verb::Check { token: token.clone() }),
         ("why", Verb::Why { token: token.clone() }),
         ("release", release(None, None)),
-        ("release and keep", release(time.map(|time| Keep { time, mark: "MARK".into() }), None)),
+        ("release and keep", release(time.map(|time| keep(time, None)), None)),
         ("release with a tombstone", release(None, time)),
         ("look", Verb::Look),
         ("in use", Verb::InUse { asker: token.clone() }),
+        ("complete", release(time.map(|time| keep(time, Some("TOKEN 7"))), None)),
+        ("fetch", Verb::Fetch),
     ]
 }
 

@@ -18,6 +18,8 @@ use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::domain::token::MOST_TOKEN;
+use crate::domain::value::MOST_VALUE;
 use crate::store::redis::scripts::Lua;
 use crate::store::{Command, Verb};
 use calls::text;
@@ -56,6 +58,7 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         Verb::Release { token, waited_for: false, keep: None, tombstone: None } => {
             Some(context.delete.cmd(command.names.main(), token))
         }
+        Verb::Fetch => Some(fetch(command)),
         Verb::InUse { asker } => Some(in_use(command, asker)),
         Verb::Ping => Some(redis::cmd("PING")),
         Verb::Probe => Some(probe(command)),
@@ -74,6 +77,13 @@ fn take(command: &Command, token: &str, ttl: Option<Duration>) -> Cmd {
     if ttl.is_some() {
         cmd.arg("PX").arg(text(ttl));
     }
+    cmd
+}
+
+/// Reads no more than a value of ours can have.
+fn fetch(command: &Command) -> Cmd {
+    let mut cmd = words(["GETRANGE", &command.names.value()]);
+    cmd.arg(0).arg(MOST_TOKEN + MOST_VALUE);
     cmd
 }
 
@@ -103,6 +113,7 @@ pub(crate) fn declared(command: &Command) -> Vec<String> {
     match &command.verb {
         Verb::Why { token } => command.names.all().map(|names| names.tombstone(token)).collect(),
         Verb::Ping | Verb::Scan { .. } | Verb::InUse { .. } => Vec::new(),
+        Verb::Fetch => vec![command.names.value()],
         Verb::Probe => vec![command.names.tombstone("ping")],
         Verb::Take { .. } => vec![command.names.main().to_owned()],
         Verb::Release { waited_for: false, keep: None, tombstone: None, .. }
@@ -210,7 +221,7 @@ mod call_tests {
             Verb::Release {
                 token,
                 waited_for: true,
-                keep: Some(Keep { time: second, mark: "m".into() }),
+                keep: Some(Keep { time: second, mark: "m".into(), value: None }),
                 tombstone: ttl,
             },
             Verb::Look,

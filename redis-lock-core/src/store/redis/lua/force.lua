@@ -1,4 +1,4 @@
--- KEYS: lock queue waiters limits
+-- KEYS: lock queue waiters limits value
 -- EACH KEYS: tombstone
 -- ARGV: reason claim foreign
 -- EACH ARGV: token channel
@@ -10,6 +10,7 @@ local holder = try('GET', lock)
 if foreign ~= '' then
   if not holder or digest(holder) ~= foreign then return {0} end
   redis.call('DEL', lock)
+  if redis.pcall('GETRANGE', value, 0, 3) == 'rl1.' then redis.call('DEL', value) end
   grant(lock, queue, waiters, claim)
   return {1}
 end

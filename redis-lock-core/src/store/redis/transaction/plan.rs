@@ -84,7 +84,8 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
         {
             // `min_hold` does without a value of its own where none can be written in place of the token.
             let keep = keep.clone().map(|keep| match Mark::read_done(&keep.mark) {
-                Some(_) => keep,
+                // A full server may still have room for the mark.
+                Some(_) => Keep { value: None, ..keep },
                 None => Keep { mark: Arc::clone(token), ..keep },
             });
             let (token, waited_for) = (Arc::clone(token), *waited_for);
@@ -175,7 +176,11 @@ fn force_foreign(
             // All of it, although less may have been shown.
             let token = if planted!(ShownIsForced) { shown(value) } else { value }.into();
             let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
-            by_model(&Command { verb, ..command.clone() }, snapshot, terms)
+            let mut planned = by_model(&Command { verb, ..command.clone() }, snapshot, terms)?;
+            if snapshot.entry.value.is_none() {
+                planned.writes.push(words(["DEL", &command.names.value()]));
+            }
+            Ok(planned)
         }
         _ => done(Answer::Gone { by: None, because: None }),
     }
@@ -287,7 +292,12 @@ fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
 pub(super) fn is_possible(command: &Command) -> Result<(), Fault> {
     let at_any = matches!(
         command.verb,
-        Verb::Ping | Verb::Scan { .. } | Verb::Look | Verb::Force { .. } | Verb::Why { .. }
+        Verb::Ping
+            | Verb::Scan { .. }
+            | Verb::Fetch
+            | Verb::Look
+            | Verb::Force { .. }
+            | Verb::Why { .. }
     );
     let mutex = command.kind == Kind::Mutex
         && !matches!(command.verb, Verb::Downgrade { .. } | Verb::Raise { .. });

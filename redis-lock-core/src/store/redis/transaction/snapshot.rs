@@ -14,6 +14,7 @@ use crate::domain::label::harmless;
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::domain::token::{MOST_TOKEN, Mark, WAITERS_MARK, cut};
+use crate::domain::value::ValueText;
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
@@ -31,6 +32,8 @@ pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
     queue: bool,
     fence: bool,
+    /// Whether to read if another program's value stands beside the lock.
+    value: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     lenient: bool,
     /// The tokens whose tombstones are read.
@@ -88,13 +91,19 @@ impl ReadPlan {
         if !matches!(command.verb, Verb::Force { .. }) {
             watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
         }
+        let value = match &command.verb {
+            Verb::Release { keep, .. } => keep.as_ref().is_some_and(|keep| keep.value.is_some()),
+            Verb::Force { foreign, .. } => foreign.is_some(),
+            _ => false,
+        };
         watch.extend(fence.then(|| names.fence()));
+        watch.extend(value.then(|| names.value()));
         if queue {
             watch.extend([names.queue(), names.waiters()]);
         }
         // What only looks writes nothing.
         watch.retain(|_| !lenient);
-        Self { watch, queue, fence, lenient, tombstones }
+        Self { watch, queue, fence, value, lenient, tombstones }
     }
 
     pub(super) fn reads(&self, names: &Names, dialect: Dialect) -> Vec<Cmd> {
@@ -111,6 +120,9 @@ impl ReadPlan {
         }
         if self.fence {
             reads.push(words(["GET", &names.fence()]));
+        }
+        if self.value {
+            reads.push(words(["GETRANGE", &names.value(), "0", "3"]));
         }
         reads.extend(self.tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
         reads
@@ -151,6 +163,9 @@ impl Snapshot {
         }
         if plan.fence {
             entry.fence = counter(next()?, plan.lenient)?;
+        }
+        if plan.value && !may_store(next()?) {
+            entry.value = Some((ValueText::new("?"), Moment::NEVER));
         }
         for token in &plan.tombstones {
             // A tombstone of any type refuses the token.
@@ -279,6 +294,12 @@ fn counter(value: Value, lenient: bool) -> Result<Option<Last>, Fault> {
     let Some(text) = parsed::<Option<Vec<u8>>>(text)? else { return Ok(None) };
     let last = std::str::from_utf8(&text).ok().and_then(Last::read);
     if last.is_none() && !lenient { Err(odd()) } else { Ok(last) }
+}
+
+/// Whether nothing stands at the key of the value but what this library has written.
+fn may_store(value: Value) -> bool {
+    let Ok(stands) = from_redis_value::<Vec<u8>>(value) else { return false };
+    matches!(stands.as_slice(), b"" | b"rl1.")
 }
 
 /// The answer; `None` when the key has a value of another type.

@@ -92,6 +92,7 @@ impl TransactionWire {
             Verb::Ping
             | Verb::Probe
             | Verb::Scan { .. }
+            | Verb::Fetch
             | Verb::Why { .. }
             | Verb::InUse { .. } => true,
             _ => false,

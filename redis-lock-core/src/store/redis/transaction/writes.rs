@@ -28,6 +28,7 @@ impl Writes<'_> {
         let mut out = Vec::new();
         self.queue(&mut out);
         let asked = self.lock(&mut out);
+        self.value(&mut out);
         self.fence(&mut out);
         self.tombstones(&mut out);
         (out, asked)
@@ -144,6 +145,15 @@ impl Writes<'_> {
     fn is_new(&self, waiter: &StoredWaiter) -> bool {
         let known = self.before.queue.iter().find(|known| known.token == waiter.token);
         known.is_none_or(|known| known.until != waiter.until || known.manager != waiter.manager)
+    }
+
+    fn value(&self, out: &mut Vec<Cmd>) {
+        if let Some((value, until)) = &self.after.value
+            && self.before.value.is_none()
+        {
+            let lasts = Some(until.since(self.snapshot.now));
+            out.push(self.dialect.set(&self.names.value(), value.as_str(), lasts));
+        }
     }
 
     fn fence(&self, out: &mut Vec<Cmd>) {

@@ -1,0 +1,239 @@
+//! Values that other calls get: `call`, and what it gives.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::acquire::{self, Got};
+use crate::api::blocking::block_on;
+use crate::api::fulfil::RunBody;
+use crate::api::nesting::Caller;
+use crate::api::scope;
+use crate::domain::value::{Finish, ValueText};
+use crate::{ConfigError, Guard, LockError, LockRequest, NoValue, observe};
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Origin {
+    /// The body of this call has returned it.
+    Body,
+    /// The body of another call has returned it while this call waited.
+    Shared,
+    /// The body of an earlier call has returned it, and it was stored.
+    Replayed,
+}
+
+/// The value of a [`call`](LockRequest::call), whichever body has returned it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_locks::LockError> {
+/// # use std::time::Duration;
+/// use redis_locks::{LockError, Origin};
+/// let locks = redis_locks::Locks::in_memory();
+/// let pay = || locks.mutex("pay:42").once(Duration::from_secs(60)).replay();
+/// let first = pay().call(async |_| Ok::<_, LockError>("receipt 1".to_owned())).await?;
+/// let second = pay().call(async |_| Ok::<_, LockError>("receipt 2".to_owned())).await?;
+/// assert_eq!((first.origin(), second.origin()), (Origin::Body, Origin::Replayed));
+/// assert_eq!(second.into_value(), "receipt 1");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Reply<T> {
+    value: T,
+    origin: Origin,
+}
+
+impl<T> Reply<T> {
+    /// The value.
+    #[must_use]
+    pub fn into_value(self) -> T {
+        self.value
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+}
+
+impl<T> Deref for Reply<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// The value is not shown.
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl LockRequest {
+    /// With [`once`](Self::once): stores the value of the call that succeeds, and a later call gets that value
+    /// instead of [`Done`](LockError::Done), until the period is over. Ask by [`call`](Self::call), or complete
+    /// by [`Guard::complete_with`].
+    ///
+    /// The value is stored as JSON, in one step with the note that it was done, and stays as long. It must not
+    /// be larger than [`largest_value`](crate::LocksBuilder::largest_value). A value that can't be stored does
+    /// not replace the success of its own call: a warning is emitted, and later calls get `Done`, whose
+    /// `no_value` says why. An error is never stored. Whoever may read the server may read the value.
+    ///
+    /// Needs the feature `serde`. Not on a quorum.
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub fn replay(mut self) -> Self {
+        self.options.replay = true;
+        self
+    }
+
+    /// Runs `body` under the lock as [`try_run`](Self::try_run) does, unless another call has a value for this
+    /// one: that of the call that did it, with [`replay`](Self::replay).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{error::Error, time::Duration};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # async fn charge(cents: u32) -> Result<u64, Box<dyn Error>> { Ok(7) }
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let receipt = locks
+    ///     .mutex("pay:42")
+    ///     .once(day)
+    ///     .replay()
+    ///     .call(async |_| Ok::<u64, Box<dyn Error>>(charge(995).await?))
+    ///     .await?;
+    /// println!("{} from {:?}", receipt.value(), receipt.origin());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_run`](Self::try_run). [`Done`](LockError::Done) when it was done and the value can't be had;
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a request that keeps no value.
+    ///
+    /// # Cancel safety
+    /// As [`try_run`](Self::try_run).
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub async fn call<T, E, F>(mut self, body: F) -> Result<Reply<T>, E>
+    where
+        F: RunBody<Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+        E: From<LockError>,
+    {
+        self.keeps_values()?;
+        let mut begun = acquire::begin(&mut self, Caller::Task)?;
+        drop(self);
+        match begun.got().await? {
+            Got::Guard(guard) => {
+                let value = scope::call(guard, body, finish).await?;
+                Ok(Reply { value, origin: Origin::Body })
+            }
+            Got::Done(value, done) => replayed(&value, done).map_err(E::from),
+        }
+    }
+
+    /// [`call`](Self::call) for code without an async runtime. The body runs to its end; when the lock was
+    /// lost meanwhile, its success is replaced by [`Lost`](LockError::Lost).
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub fn blocking_call<T, E>(
+        self,
+        body: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Reply<T>, E>
+    where
+        T: Serialize + DeserializeOwned,
+        E: From<LockError>,
+    {
+        self.keeps_values()?;
+        match acquire::blocking_got(self)? {
+            Got::Guard(guard) => {
+                let value = scope::blocking_call(guard, body, finish)?;
+                Ok(Reply { value, origin: Origin::Body })
+            }
+            Got::Done(value, done) => replayed(&value, done).map_err(E::from),
+        }
+    }
+
+    fn keeps_values(&self) -> Result<(), LockError> {
+        if self.options.replay { Ok(()) } else { Err(ConfigError::CallWithoutValue.into()) }
+    }
+}
+
+impl Guard {
+    /// [`complete`](Self::complete) with the value that later calls get, for a request with
+    /// [`replay`](LockRequest::replay).
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete). A value that can't be stored is no error; see
+    /// [`replay`](LockRequest::replay).
+    ///
+    /// # Cancel safety
+    /// As [`complete`](Self::complete).
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub async fn complete_with<T: Serialize + ?Sized>(self, value: &T) -> Result<(), LockError> {
+        if !self.completes() {
+            return Err(ConfigError::CompleteWithoutOnce.into());
+        }
+        let finish = finish(&self, value);
+        self.released(&finish).await
+    }
+
+    /// [`complete_with`](Self::complete_with) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`complete_with`](Self::complete_with).
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub fn blocking_complete_with<T: Serialize + ?Sized>(self, value: &T) -> Result<(), LockError> {
+        block_on(self.complete_with(value))
+    }
+}
+
+/// How a hold ends whose body has succeeded with this value.
+pub(crate) fn finish<T: Serialize + ?Sized>(guard: &Guard, value: &T) -> Finish {
+    let most = guard.largest_value();
+    let text = match guarded(|| serde_json::to_string(value)) {
+        Some(json) if json.len() > most => Err(NoValue::TooLarge { bytes: json.len() }),
+        Some(json) => Ok(ValueText::new(json)),
+        None => Err(NoValue::NotSerialized),
+    };
+    Finish::Complete(Some(text.unwrap_or_else(|why| {
+        observe::not_stored(&guard.hold().demand, why);
+        ValueText::without(&why)
+    })))
+}
+
+/// Reads a value as the type that a call expects. What it does not accept is not told: the text of such an
+/// error quotes the value.
+pub(crate) fn read<T: DeserializeOwned>(value: &ValueText) -> Result<T, NoValue> {
+    guarded(|| serde_json::from_str(value.as_str())).ok_or(NoValue::OtherType)
+}
+
+/// What the user's code makes of a value. A panic there must not take the place of a body's success.
+fn guarded<T>(convert: impl FnOnce() -> serde_json::Result<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(convert)).ok()?.ok()
+}
+
+fn replayed<T: DeserializeOwned>(
+    value: &ValueText,
+    done: LockError,
+) -> Result<Reply<T>, LockError> {
+    match read(value) {
+        Ok(value) => Ok(Reply { value, origin: Origin::Replayed }),
+        Err(why) => Err(done.without_value(why)),
+    }
+}

@@ -1,0 +1,122 @@
+//! What a body has returned, as other calls get it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest value that a builder may allow. All commands of a server share one ordered connection, so a
+/// larger one would delay renewals.
+pub(crate) const MOST_VALUE: usize = 1 << 20;
+
+/// The longest value unless the builder says otherwise.
+pub(crate) const DEFAULT_MOST_VALUE: usize = 64 << 10;
+
+/// The text of a value. It is the user's, so `Debug` shows nothing but its size.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ValueText(Arc<str>);
+
+impl ValueText {
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// What stands in place of a value that could not be stored.
+    #[cfg(feature = "serde")]
+    pub(crate) fn without(why: &NoValue) -> Self {
+        Self::new(match why {
+            NoValue::TooLarge { bytes } => format!("!{bytes}"),
+            _ => "!".to_owned(),
+        })
+    }
+
+    /// The value as it is stored, with the token of the hold in front: a mark is never read with the value of
+    /// another hold.
+    pub(crate) fn of_token(&self, token: &str) -> Self {
+        Self::new([token, " ", &self.0].concat())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this library may have written it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.0.starts_with("rl1.")
+    }
+
+    /// The value that the hold of `token` has stored, without the token.
+    pub(crate) fn stored_by(&self, token: &str) -> Result<&str, NoValue> {
+        if !self.0.is_empty() && !self.is_ours() {
+            return Err(NoValue::Foreign);
+        }
+        let stored = self.0.strip_prefix(token).and_then(|rest| rest.strip_prefix(' '));
+        match stored.map(|text| (text, text.strip_prefix('!'))) {
+            None => Err(NoValue::Missing),
+            Some((text, None)) => Ok(text),
+            Some((_, Some(bytes))) => Err(bytes
+                .parse()
+                .map_or(NoValue::NotSerialized, |bytes| NoValue::TooLarge { bytes })),
+        }
+    }
+}
+
+impl fmt::Debug for ValueText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ValueText({} bytes)", self.0.len())
+    }
+}
+
+/// How a hold ends.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Finish {
+    /// The lock is given back.
+    #[default]
+    Release,
+    /// What was to be done is done, and this is the value.
+    Complete(Option<ValueText>),
+}
+
+impl Finish {
+    /// Of a body whose value no other call gets.
+    pub(crate) fn of_body(has_succeeded: bool) -> Self {
+        if has_succeeded { Self::Complete(None) } else { Self::Release }
+    }
+
+    /// Of one that may fail.
+    pub(crate) fn of<T, E>(value: &Result<T, E>) -> Self {
+        Self::of_body(value.is_ok())
+    }
+}
+
+/// Why a call that could get the value of another call gets [`Done`](crate::LockError::Done) instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NoValue {
+    /// There is none. The other call stored none, or the server has evicted or lost it.
+    Missing,
+    /// It was larger than [`largest_value`](crate::LocksBuilder::largest_value).
+    #[non_exhaustive]
+    TooLarge {
+        /// Its size as JSON.
+        bytes: usize,
+    },
+    /// It could not be written as JSON.
+    NotSerialized,
+    /// It is not JSON, or not that of the type that this call expects.
+    OtherType,
+    /// A value of another program stands in its place.
+    Foreign,
+}
+
+impl fmt::Display for NoValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("it is not stored, or the server has lost it"),
+            Self::TooLarge { bytes } => {
+                write!(f, "with {bytes} bytes it was too large to be stored; raise `largest_value`")
+            }
+            Self::NotSerialized => f.write_str("it could not be written as JSON"),
+            Self::OtherType => f.write_str("it is not of the type that this call expects"),
+            Self::Foreign => f.write_str("a value of another program stands in its place"),
+        }
+    }
+}
