@@ -274,7 +274,7 @@ impl<W> Machine<W> {
     ) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();
-        self.tell_done_or_crowded(holder.and_then(Mark::read_done).as_ref(), open.sent, env);
+        self.tell_done_or_crowded(holder.and_then(|it| Done::read(it, None)), open.sent, env);
         for waiter in self.waiters.drain() {
             let key = waiter.demand.key().to_owned();
             env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });
