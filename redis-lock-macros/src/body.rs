@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::options::{OnLost, Options, Release, Setting};
 use crate::rebind::{self, Kept};
 use crate::tokens::{block, local, located, unraw, words};
-use crate::{companion, request, returns};
+use crate::{companion, diagnostics, request, returns};
 
 /// The checked options and function.
 pub(crate) struct Expansion<'a> {
@@ -266,8 +266,23 @@ impl<'a> Expansion<'a> {
 
     /// A `match`, so that nothing of ours is bound by a `let` of the function.
     fn within(&self, made: &TokenStream, run: TokenStream) -> TokenStream {
-        let scope = local("scope");
-        quote!(match &#made { #scope => { #run } })
+        let (scope, shadowed) = (local("scope"), self.shadowed());
+        quote!(#shadowed match &#made { #scope => { #run } })
+    }
+
+    /// Warns of a guard or a fencing number that takes the name of an argument.
+    fn shadowed(&self) -> TokenStream {
+        let Options { fence, guard, .. } = self.options;
+        let names = self.function.names();
+        let bound = [fence, guard].into_iter().flatten();
+        let shadows = bound.filter(|it| names.iter().any(|(name, _)| *name == it.value));
+        let warnings = shadows.map(|Setting { name, value }| {
+            let note = format!(
+                "`{name} = {value}` hides the argument `{value}` from the body; choose another name"
+            );
+            diagnostics::warning(value.span(), &note)
+        });
+        warnings.map(|warning| quote!({ #warning })).collect()
     }
 
     /// The function that makes the same request, if the options ask for it.

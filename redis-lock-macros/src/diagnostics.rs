@@ -1,7 +1,7 @@
 //! All mistakes of one attribute, reported together.
 
-use proc_macro2::TokenStream;
-use quote::ToTokens;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
 use syn::Error;
 
 /// The mistakes found so far. One error each, in the order they were found.
@@ -25,5 +25,16 @@ impl Mistakes {
     /// The compile errors, as tokens.
     pub(crate) fn into_tokens(self) -> TokenStream {
         self.0.iter().map(Error::to_compile_error).collect()
+    }
+}
+
+/// Statements that have rustc warn with this text. Stable Rust has no other warning for a macro to
+/// give than the use of something deprecated.
+pub(crate) fn warning(place: Span, note: &str) -> TokenStream {
+    let name = Ident::new("REDIS_LOCK_WARNING", Span::call_site().located_at(place));
+    quote! {
+        #[deprecated(note = #note)]
+        const #name: () = ();
+        let _ = #name;
     }
 }

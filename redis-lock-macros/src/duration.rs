@@ -31,8 +31,15 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         if number.is_empty() {
             return Err(not_a_duration(text));
         }
-        if unit.is_empty() {
+        if unit.is_empty() && number == text {
             return Err(format!("`{text}` has no unit; write `\"{text}s\"` for seconds"));
+        }
+        if unit.is_empty() {
+            // After hours come minutes.
+            let advice =
+                UNITS.get(next_unit).map(|(unit, _)| format!("write e.g. `\"{text}{unit}\"`"));
+            let advice = advice.unwrap_or_else(|| FORMS.to_owned());
+            return Err(format!("`{text}` is not a duration: `{number}` has no unit; {advice}"));
         }
         if unit.starts_with('.') {
             return Err(format!(

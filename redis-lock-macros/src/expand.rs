@@ -2,20 +2,20 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
-use syn::{Path, Type, parse_quote};
+use syn::{Expr, Item, Path, Type, parse_quote};
 
 use crate::body::Expansion;
 use crate::diagnostics::Mistakes;
 use crate::function::Function;
 use crate::options::{self, Options};
-use crate::tokens::{unraw, words};
+use crate::tokens::block;
 use crate::{companion, key, manifest, request};
 
 /// Expands the attribute. When anything is wrong, the function is emitted unchanged beside the
 /// errors, so that its callers cause no more errors.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut mistakes = Mistakes::default();
-    let options = options::parse(arguments.clone(), &mut mistakes);
+    let options = options::parse(arguments, &mut mistakes);
     options::check(&options, &mut mistakes);
     request::check(&options, &mut mistakes);
     companion::check(&options, &mut mistakes);
@@ -24,10 +24,14 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         Err(error) => {
             mistakes.add(error);
             let errors = mistakes.into_tokens();
-            return quote!(#item #errors);
+            // In the place of a closure or a block there is room for one expression.
+            let is_item = syn::parse2::<Item>(item.clone()).is_ok();
+            let is_expression = !is_item && syn::parse2::<Expr>(item.clone()).is_ok();
+            return if is_expression { errors } else { quote!(#item #errors) };
         }
     };
     function.check(&mut mistakes);
+    options::check_within(&options, &function, &mut mistakes);
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
     let krate: Path =
         options.krate.as_ref().map_or_else(|| parse_quote!(::redis_locks), |k| k.value.clone());
@@ -58,7 +62,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         _ => {
             let never = quote!(#krate::__private_0_1::never());
             let companion = companion::companion(&options, &function, &krate, &never);
-            let function = unlocked(&function, &options, &arguments, &krate);
+            let function = unlocked(&function, &options, &krate);
             let errors = mistakes.into_tokens();
             quote!(#function #companion #errors)
         }
@@ -69,24 +73,18 @@ const MISSING_KEY: &str = "missing `key`: name what is locked, e.g. \
                            `#[redis_lock(key = \"order:{order_id}\")]`";
 
 /// The unchanged function, with the names that the attribute would have bound.
-fn unlocked(
-    function: &Function,
-    options: &Options,
-    arguments: &TokenStream,
-    krate: &Path,
-) -> TokenStream {
+fn unlocked(function: &Function, options: &Options, krate: &Path) -> TokenStream {
     let fence = options.fence.iter().map(|fence| (&fence.value, parse_quote!(u64)));
     let guard = options.guard.iter().map(|guard| (&guard.value, parse_quote!(&#krate::Guard)));
     let bound: Vec<(&Ident, Type)> = fence.chain(guard).collect();
-    // Arguments that only the attribute uses would be reported as unused.
-    let named = words(arguments.clone());
-    let used = function.names().into_iter().filter(|(name, _)| named.contains_key(&unraw(name)));
+    // What the attribute meant to use can't be known, and rustc would report it as unused.
+    let used = function.names().into_iter();
     let used: Vec<TokenStream> = used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect();
     let content = if bound.is_empty() && used.is_empty() {
         function.body.stream()
     } else {
         let (names, types): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
-        let body = &function.body;
+        let body = block(&function.body);
         quote! {
             #(#used)*
             #(
@@ -158,7 +156,8 @@ mod tests {
             }
         );
         let tokens = expanded(quote!(kee = "k", ttl = "1s", ttl = "2s", fair = maybe), item);
-        assert!(tokens.contains("const fn f (n : u32) -> R < u32 > { the_body (n) }"), "{tokens}");
+        assert!(tokens.starts_with("const fn f (n : u32) -> R < u32 > {"), "{tokens}");
+        assert!(tokens.contains("{ the_body (n) }"), "{tokens}");
         assert_eq!(tokens.matches("compile_error").count(), 3, "{tokens}");
         let tokens = expanded(
             quote!(key = "k"),

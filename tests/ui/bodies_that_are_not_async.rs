@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, Locks};
 
 async fn value(locks: Locks) -> Result<u32, LockError> {

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, Locks, redis_lock, redis_lock_defaults};
 
 type R<T> = Result<T, LockError>;

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::KeySegment;
 
 #[derive(KeySegment)]

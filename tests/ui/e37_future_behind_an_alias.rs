@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::pin::Pin;
 
 use redis_locks::{LockError, redis_lock};

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, redis_lock};
 
 type R<T> = Result<T, LockError>;

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, Locks, key, redis_lock};
 
 struct Custom;

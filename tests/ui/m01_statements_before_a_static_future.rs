@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::future::Future;
 use std::pin::Pin;
 

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::future::{Future, IntoFuture, Ready, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, redis_lock};
 
 const RATE: f64 = 1.5;

@@ -1,4 +1,4 @@
-#![allow(unused, non_upper_case_globals)]
+#![allow(non_upper_case_globals)]
 use redis_locks::{LockError, redis_lock};
 
 const rate: u32 = 2;

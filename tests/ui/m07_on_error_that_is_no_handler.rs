@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::redis_lock;
 
 struct Path<T>(T);

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, redis_lock};
 
 #[redis_lock(key = "k", wait = none, ttl = none)]

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;

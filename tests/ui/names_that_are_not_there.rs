@@ -1,4 +1,3 @@
-#![allow(unused)]
 use redis_locks::{LockError, key, redis_lock};
 
 trait Job {

@@ -1,4 +1,3 @@
-#![allow(unused)]
 #![deny(deprecated)]
 use redis_locks::{LockError, Locks};
 

@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::sync::MutexGuard;
 
 use redis_locks::{LockError, redis_lock};

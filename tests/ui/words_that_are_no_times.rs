@@ -1,4 +1,3 @@
-#![allow(unused)]
 use std::time::Duration;
 
 use redis_locks::{LockError, redis_lock};

@@ -1,15 +1,14 @@
 //! Refuses templates with which different calls could get the same key, or equal calls different
 //! keys.
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use proc_macro2::TokenStream;
 use syn::LitStr;
 
 use super::Scope;
-use crate::diagnostics::Mistakes;
+use crate::diagnostics::{self, Mistakes};
 use crate::options::TemplateArgument;
 use crate::suggest;
-use crate::template::{Hole, Piece, Spec, Template, Value, Width};
+use crate::template::{Hole, Piece, Spec, Step, Template, Value, Width};
 use crate::tokens::unraw;
 
 /// What only the macro can know about a template.
@@ -26,7 +25,7 @@ pub(super) fn check(
             return;
         }
         check_spec(hole, literal, scope, mistakes);
-        check_base(hole, literal, scope, mistakes);
+        check_names(hole, literal, arguments, scope, mistakes);
     }
     let mut before: Option<&Hole> = None;
     let mut between = String::new();
@@ -106,26 +105,82 @@ fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut M
     }
 }
 
-/// A dotted name starts at an argument, `self`, or a constant. rustc would say so too, but offer a
-/// wrong fix.
-fn check_base(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
-    let Value::Path { base, .. } = &hole.value else { return };
+/// A name in small letters is that of an argument. rustc would know less of what was meant: it finds
+/// the variables of this expansion too, and offers to replace the whole literal.
+fn check_names(
+    hole: &Hole,
+    literal: &LitStr,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+    mistakes: &mut Mistakes,
+) {
     let source = &hole.source;
-    if base == "self" {
-        if !scope.has_receiver {
-            mistakes.at(literal, format!("`{{{source}}}`: this function has no `self` parameter"));
-        }
-        return;
-    }
-    let is_constant = base.chars().next().is_some_and(char::is_uppercase);
-    if scope.is_bound(base) || is_constant {
-        return;
-    }
-    let hint = match near(base, scope) {
-        Some(near) => format!("; did you mean `{near}`?"),
-        None => there_are(scope),
+    let value = match &hole.value {
+        Value::Name(name) => Some((name, String::new())),
+        Value::Path { base, .. } => Some((base, format!(" (in `{{{source}}}`)"))),
+        Value::Next | Value::Position(_) => None,
     };
-    mistakes.at(literal, format!("no argument named `{base}` (in `{{{source}}}`){hint}"));
+    let width = match &hole.spec.width {
+        Some(Width::Name(name)) => Some((name, format!(" (in `{{{source}}}`)"))),
+        _ => None,
+    };
+    let known = known(arguments, scope);
+    for (name, place) in value.into_iter().chain(width) {
+        let is_constant = name.trim_start_matches('_').starts_with(char::is_uppercase);
+        if let Value::Path { steps, .. } = &hole.value
+            && is_constant
+            && !known.contains(name)
+            && name.contains(char::is_lowercase)
+            && !matches!(steps.first(), Some(Step::Call(_)))
+        {
+            let message = format!(
+                "`{{{source}}}`: `{name}` is written as a type, which has no fields; write the name of \
+                 an argument{}",
+                there_are(&known)
+            );
+            mistakes.at(literal, message);
+            continue;
+        }
+        if is_constant || known.contains(name) {
+            continue;
+        }
+        if name == "self" {
+            if matches!(hole.value, Value::Path { .. }) {
+                let message = format!("`{{{source}}}`: this function has no `self` parameter");
+                mistakes.at(literal, message);
+            }
+            continue;
+        }
+        let names = known.iter().map(String::as_str);
+        let hint = match suggest::closest(name, names) {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => format!("{}{}", there_are(&known), elsewhere(name)),
+        };
+        mistakes.at(literal, format!("no argument named `{name}`{place}{hint}"));
+    }
+}
+
+fn there_are(known: &[String]) -> String {
+    match known {
+        [] => "; the function has none".into(),
+        names => format!(" (there are: {})", names.join(", ")),
+    }
+}
+
+fn elsewhere(name: &str) -> String {
+    format!(
+        "; a constant needs a name in capital letters here, and anything else is passed by name: \
+         `key(\"…{{x}}…\", x = {name})`"
+    )
+}
+
+/// The names that a template may use.
+fn known(arguments: &[TemplateArgument], scope: &Scope<'_>) -> Vec<String> {
+    let given = arguments.iter().filter_map(|argument| argument.name.as_ref());
+    let given = given.map(|(name, _)| unraw(name));
+    let receiver = scope.has_receiver.then(|| "self".to_owned());
+    let bound = scope.names.iter().map(|(name, _)| unraw(name));
+    given.chain(bound).chain(scope.constants.iter().cloned()).chain(receiver).collect()
 }
 
 /// `{}` in a template without arguments of its own.
@@ -139,34 +194,8 @@ fn nameless(hole: &Hole, scope: &Scope<'_>) -> String {
     )
 }
 
-/// What is wrong with a name in small letters that is no argument, unless an argument is called nearly
-/// the same: rustc shows that one at the placeholder.
-pub(super) fn unknown(name: &str, scope: &Scope<'_>) -> Option<String> {
-    if name == "self" || near(name, scope).is_some() {
-        return None;
-    }
-    Some(format!(
-        "no argument named `{name}`{}; a constant needs a name in capital letters here, and anything \
-         else is passed by name: `key(\"…{{x}}…\", x = {name})`",
-        there_are(scope)
-    ))
-}
-
-fn near(name: &str, scope: &Scope<'_>) -> Option<String> {
-    let names: Vec<String> = scope.names.iter().map(|(name, _)| unraw(name)).collect();
-    suggest::closest(name, names.iter().map(String::as_str)).map(str::to_owned)
-}
-
-fn there_are(scope: &Scope<'_>) -> String {
-    let names: Vec<String> = scope.names.iter().map(|(name, _)| unraw(name)).collect();
-    if names.is_empty() {
-        return "; the function has none".into();
-    }
-    format!(" (there are: {})", names.join(", "))
-}
-
-/// A warning where a template looks as if it meant an argument in the way of another library, so that
-/// every call locks the same key, or a key with a stray `$`.
+/// A warning where a template looks as if it meant an argument, without braces or in the way of another
+/// library, so that every call locks the same key, or a key with a stray `$`.
 pub(super) fn warning(
     template: &Template,
     literal: &LitStr,
@@ -176,34 +205,33 @@ pub(super) fn warning(
         Piece::Text(text) => Some((text, template.pieces.get(at + 1))),
         Piece::Hole(_) => None,
     });
-    let (name, note) = if template.holes().next().is_some() {
+    let note = if template.holes().next().is_some() {
         let hole = texts.find_map(|(text, next)| match next {
             Some(Piece::Hole(hole)) if text.ends_with('$') => Some(hole),
             _ => None,
         })?;
         let source = &hole.source;
-        let note = format!("the `$` of `${{{source}}}` is part of the key; write `{{{source}}}`");
-        ("THE_DOLLAR_SIGN_STAYS_IN_THE_KEY", note)
+        format!("the `$` of `${{{source}}}` is part of the key; write `{{{source}}}`")
     } else {
         let meant = texts.find_map(|(text, _)| meant(text, scope))?;
-        let note = format!(
+        format!(
             "nothing in {} is interpolated, so every call locks that very text; for the argument \
              write `{{{meant}}}`",
             literal.token()
-        );
-        ("EVERY_CALL_LOCKS_THE_SAME_KEY", note)
+        )
     };
-    // Stable Rust has no other warning for a macro to give.
-    let name = Ident::new(name, Span::call_site().located_at(literal.span()));
-    Some(quote! {
-        #[deprecated(note = #note)]
-        const #name: () = ();
-        let _ = #name;
-    })
+    Some(diagnostics::warning(literal.span(), &note))
 }
 
 /// The argument that a text without placeholders names as `{{id}}`, `#id`, `<id>`, `$id` and the like.
 fn meant(text: &str, scope: &Scope<'_>) -> Option<String> {
+    let names = || scope.names.iter().map(|(name, _)| unraw(name));
+    // `order:id`, with the braces forgotten. What stands first says what is locked.
+    let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    let mut last = words.iter().skip(usize::from(words.len() > 1));
+    if let Some(bare) = last.find(|word| names().any(|name| name == ***word)) {
+        return Some((*bare).to_owned());
+    }
     let mut rest = text;
     while let Some(at) = rest.find(['{', '#', '<', '$', '%']) {
         rest = &rest[at + 1..];
@@ -217,8 +245,7 @@ fn meant(text: &str, scope: &Scope<'_>) -> Option<String> {
         let ends = |long: &str, short: &str| {
             long.strip_suffix(short).is_some_and(|front| front.is_empty() || front.ends_with('_'))
         };
-        let mut names = scope.names.iter().map(|(name, _)| unraw(name));
-        let found = names.find(|name| ends(name, word) || ends(word, name));
+        let found = names().find(|name| ends(name, word) || ends(word, name));
         if let Some(found) = found.filter(|_| !word.is_empty()) {
             return Some(found);
         }

@@ -183,7 +183,7 @@ fn expand_template(
     let values = forward(&template, arguments, krate).into_iter().chain(sugar).collect();
     let shadows = shadows(&template, arguments, scope);
     let unbound = unbound(&template, arguments, scope);
-    let constants = constants(&unbound, literal, scope, mistakes);
+    let constants = constants(&unbound, literal, scope);
     let rendered = render(&text, values, shadows, constants, scope);
     Rendering::Run(match warning {
         Some(warning) => quote!({ #warning #rendered }),
@@ -214,46 +214,18 @@ fn unbound<'a>(
     names
 }
 
-/// Code for constants in templates. They are wrapped like all values. They can't be shadowed by
-/// variables, but `format_args!` prefers arguments of the same name.
-struct Constants {
-    arguments: Vec<Forwarded>,
-    /// A lower-case name that is near that of an argument is a typing mistake, which rustc explains at
-    /// the placeholder. If there is a constant of that name after all, these statements refuse it.
-    refusals: Vec<TokenStream>,
-}
-
-fn constants(
-    names: &[&str],
-    literal: &LitStr,
-    scope: &Scope<'_>,
-    mistakes: &mut Mistakes,
-) -> Constants {
-    let krate = scope.krate;
+/// Constants in templates, wrapped like all values. They can't be shadowed by variables, but
+/// `format_args!` prefers arguments of the same name.
+fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Vec<Forwarded> {
     let span = scope.span(literal);
-    let mut constants = Constants { arguments: Vec::new(), refusals: Vec::new() };
-    for name in names {
+    let wrapped = names.iter().map(|name| {
         let ident = syn::parse_str::<Ident>(name).unwrap_or_else(|_| Ident::new_raw(name, span));
         let ident = Ident::new(&ident.to_string().replace("r#", ""), span);
-        if scope.constants.iter().any(|constant| constant == name)
-            || name.chars().find(|c| c.is_alphabetic()).is_some_and(char::is_uppercase)
-        {
-            let krate = located(krate.to_token_stream(), span);
-            let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
-            constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
-        } else if let Some(message) = check::unknown(name, scope) {
-            mistakes.at(literal, message);
-        } else {
-            // In a constant, so that rustc makes no suggestions for the name.
-            constants.refusals.push(quote_spanned! {span=>
-                const _: fn() = || {
-                    let #ident = #krate::__private_0_1::no_constant();
-                    let _ = &#ident;
-                };
-            });
-        }
-    }
-    constants
+        let krate = located(scope.krate.to_token_stream(), span);
+        let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
+        Forwarded { name: Some(quote!(#ident =)), value }
+    });
+    wrapped.collect()
 }
 
 /// An argument after the template: `name = value` or `value`.
@@ -311,7 +283,7 @@ fn render(
     text: &LitStr,
     values: Vec<Forwarded>,
     shadows: Vec<TokenStream>,
-    constants: Constants,
+    constants: Vec<Forwarded>,
     scope: &Scope<'_>,
 ) -> TokenStream {
     let krate = scope.krate;
@@ -329,8 +301,7 @@ fn render(
             locals.push(local);
         }
     }
-    let (constant_names, constant_values) = split(constants.arguments);
-    let refusals = constants.refusals;
+    let (constant_names, constant_values) = split(constants);
     let mut rendered = quote! {
         ::core::format_args!(
             #text #(, #names #values)* #(, #constant_names #constant_values)*
@@ -341,10 +312,10 @@ fn render(
         rendered = quote!(::core::format_args!(#around, #rendered));
     }
     let rendered = quote!(#krate::__private_0_1::render(#rendered));
-    if shadows.is_empty() && refusals.is_empty() {
+    if shadows.is_empty() {
         return rendered;
     }
-    let rendered = quote!({ #(#refusals)* #(#shadows)* #rendered });
+    let rendered = quote!({ #(#shadows)* #rendered });
     if locals.is_empty() {
         return rendered;
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Error, Expr, ExprLit, Lit};
 
 use super::{KeySource, Lease, Options, Setting, Time, Waiting};
 use crate::diagnostics::Mistakes;
+use crate::function::Function;
 
 /// The shortest lease that the runtime keeps.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -91,6 +92,12 @@ fn check_calls(options: &Options, mistakes: &mut Mistakes) {
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
     let kind = &options.kind;
     let shared = kind.as_ref().map(|kind| At::new(kind, &kind.name.to_string(), &kind.name));
+    let at_once = shared.clone().filter(|kind| kind.name != "write");
+    clash(
+        options.fence.as_ref().map(|fence| At::new(fence, "fence", &fence.value)),
+        at_once,
+        "several hold it at once, so no number says whose write is the latest",
+    );
     if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) }), None) =
         (&options.on_busy, &options.wait, &options.max_waiters)
     {
@@ -151,6 +158,68 @@ fn check_once(options: &Options, mistakes: &mut Mistakes) {
             "the lock is kept for longer than the success is remembered",
         );
     }
+}
+
+/// What only shows beside the function: words that are not its arguments, and what its body does.
+pub(crate) fn check_within(options: &Options, function: &Function, mistakes: &mut Mistakes) {
+    for value in [&options.renew, &options.fair].into_iter().flatten().map(|it| &it.value) {
+        let Expr::Path(path) = value else { continue };
+        let Some(word) = path.path.get_ident() else { continue };
+        let is_word = ["no", "off", "none", "None", "never", "False", "yes", "on", "True"];
+        if is_word.iter().any(|it| word == it) && function.names().iter().all(|(it, _)| it != word)
+        {
+            mistakes.at(word, "expected `true` or `false`");
+        }
+    }
+    let Some(Setting { value: guard, .. }) = &options.guard else { return };
+    if let Some(method) = ended_by(guard, function.body.stream()) {
+        let message = format!(
+            "the body only borrows `{guard}`, and the attribute gives the lock back when the body ends; \
+             leave `{guard}.{method}(…)` out, or acquire the lock in the body, by \
+             `locks.mutex(\"…\").acquire()`"
+        );
+        mistakes.at(method, message);
+    }
+}
+
+/// The method that takes this guard by value, where every use of its name is that of a receiver.
+fn ended_by(guard: &Ident, body: TokenStream) -> Option<Ident> {
+    const TAKE: [&str; 9] = [
+        "release",
+        "blocking_release",
+        "release_in_background",
+        "detach",
+        "complete",
+        "complete_with",
+        "blocking_complete",
+        "downgrade",
+        "blocking_downgrade",
+    ];
+    let mut found = None;
+    let is_receiver = receives(guard, body, &mut |method| {
+        if TAKE.iter().any(|it| method == it) {
+            found.get_or_insert_with(|| method.clone());
+        }
+    });
+    found.filter(|_| is_receiver)
+}
+
+/// Calls `seen` with each method of `name`; whether the name is used for nothing else.
+fn receives(name: &Ident, tokens: TokenStream, seen: &mut impl FnMut(&Ident)) -> bool {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    trees.iter().enumerate().all(|(at, tree)| match tree {
+        TokenTree::Group(group) => receives(name, group.stream(), seen),
+        TokenTree::Ident(word) if word == name => match (trees.get(at + 1), trees.get(at + 2)) {
+            (Some(TokenTree::Punct(dot)), Some(TokenTree::Ident(method)))
+                if dot.as_char() == '.' =>
+            {
+                seen(method);
+                true
+            }
+            _ => false,
+        },
+        _ => true,
+    })
 }
 
 fn clash(

@@ -71,6 +71,46 @@ pub(super) fn expression(input: ParseStream<'_>) -> Result<Expr> {
     input.parse()
 }
 
+/// A `Locks` that outlives the call. What plainly makes one anew locks nothing, or connects each time.
+pub(super) fn manager(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    if matches!(value, Expr::Lit(_)) {
+        let message = format!("`via` takes a `Locks`, and this is none; {MADE_ONCE}");
+        return Err(Error::new_spanned(value, message));
+    }
+    if let Some(name) = made_by(&value) {
+        let message = format!(
+            "`Locks::{name}` makes a `Locks` for each call: those in memory exclude no other call, and the \
+             others connect each time; {MADE_ONCE}"
+        );
+        return Err(Error::new_spanned(value, message));
+    }
+    Ok(value)
+}
+
+const MADE_ONCE: &str = "make one at start-up, with `Locks::connect(url).await?`, and keep it in a \
+                         field, `via = self.locks`, or call `install()` on it and leave `via` out";
+
+/// The function of `Locks` that the expression calls to make one.
+fn made_by(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Try(it) => made_by(&it.expr),
+        Expr::Await(it) => made_by(&it.base),
+        Expr::Paren(it) => made_by(&it.expr),
+        Expr::Group(it) => made_by(&it.expr),
+        Expr::Reference(it) => made_by(&it.expr),
+        Expr::MethodCall(it) => made_by(&it.receiver),
+        Expr::Call(call) => {
+            let Expr::Path(path) = &*call.func else { return None };
+            let mut names = path.path.segments.iter().rev().map(|it| it.ident.to_string());
+            let (name, ty) = (names.next()?, names.next()?);
+            let makes = ["in_memory", "open", "connect", "builder"].contains(&&*name);
+            (makes && ty == "Locks" || name == "new" && ty == "LocksBuilder").then_some(name)
+        }
+        _ => None,
+    }
+}
+
 /// An expression that turns an error into a value: a closure or a path. Users often write a value
 /// or a future instead.
 pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {

@@ -8,7 +8,7 @@ use syn::parse::ParseStream;
 use super::Options;
 use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
-    permits, set, switch, waiters,
+    manager, permits, set, switch, waiters,
 };
 use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
 
@@ -259,7 +259,7 @@ pub(super) static OPTIONS: [Entry; 29] = [
                 "a prefix is for a block: `#[redis_lock_defaults(prefix = \"orders:\")]` on the `impl`",
             ),
         ],
-        read: value!(via, expression),
+        read: value!(via, manager),
     },
     Entry {
         name: "reentrant",

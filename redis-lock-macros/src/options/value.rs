@@ -248,6 +248,9 @@ impl Time {
             }
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
                 let digits = number.base10_digits();
+                if digits == "0" {
+                    return Err(Error::new_spanned(number, zero));
+                }
                 let message = if number.suffix().is_empty() {
                     format!("`{digits}` has no unit; write `\"{digits}s\"` for seconds")
                 } else {

@@ -18,10 +18,7 @@ pub use run::{
     Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, blocking_run_or_with, call, ending,
     fence, handled, kept, left, never, own_failure, refused, run, run_or, run_or_with,
 };
-pub use segment::{
-    ConstantsInKeysAreUpperCase, KeySegment, PlainStyle, Segment, SegmentWriter, no_constant,
-    segment,
-};
+pub use segment::{KeySegment, PlainStyle, Segment, SegmentWriter, segment};
 pub use values::Codec;
 #[cfg(not(feature = "serde"))]
 pub use values::FeatureSerde;

@@ -34,11 +34,8 @@ use uuid::Uuid;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is used in the key",
-    note = "of a type of your own, write `#[derive(KeySegment)]` on it",
-    note = "of another type, such as a date, pass text by name: `key(\"…{{x}}…\", x = x.to_string())`; of an `Option`, say what `None` locks: `x = x.map_or(\"none\".into(), |x| x.to_string())`",
-    note = "a key must be the same text in every process, as an integer, a string, a `bool`, a `char` or a `Uuid` is",
-    note = "of a type that dereferences to one of these, name the target: `key(\"…{{x}}…\", x = *x)`",
-    note = "floats are left out because equal amounts need not be equal floats; use a whole number of the smallest unit"
+    note = "a key must be the same text in every process, as an integer, a string, a `bool`, a `char` or a `Uuid` is; a float is not, and an `Option` does not say what `None` locks",
+    note = "write `#[derive(KeySegment)]` on a type of your own; of another one pass text by name, `key(\"…{{x}}…\", x = x.to_string())`, or what it dereferences to, `x = *x`"
 )]
 pub trait KeySegment {
     /// Whether a width pads with zeros where the template says so.
@@ -269,17 +266,6 @@ impl Write for ZeroPadded<'_> {
         }
         self.out.write_str(text)
     }
-}
-
-/// Code that the attribute generates binds a lower-case name to this type, which fails to compile
-/// if the name is a constant.
-#[derive(Debug)]
-pub struct ConstantsInKeysAreUpperCase(());
-
-/// A value of it.
-#[must_use]
-pub const fn no_constant() -> ConstantsInKeysAreUpperCase {
-    ConstantsInKeysAreUpperCase(())
 }
 
 /// Implemented by nothing: every style but the plain one is refused with a message.
