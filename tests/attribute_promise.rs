@@ -471,7 +471,7 @@ mod nesting {
         async fn shares() -> R<u64> {
             Ok(token)
         }
-        assert!(matches!(shares().await, Err(LockError::InvalidConfig { .. })));
+        assert!(matches!(shares().await, Err(LockError::WrongHold { .. })));
         Ok(())
     }
 

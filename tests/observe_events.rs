@@ -160,6 +160,35 @@ fn a_value_for_a_busy_lock_that_is_never_returned_is_reported_once() {
     assert_eq!(about("waits_in_a_short_queue"), 0);
 }
 
+fn made_anew() -> Locks {
+    Locks::in_memory()
+}
+
+#[redis_lock(key = "anew", via = made_anew())]
+async fn makes_locks_for_each_call() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "kept", via = locks.clone())]
+async fn clones_locks_for_each_call(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn locks_that_are_made_for_each_call_are_reported_once() {
+    listen();
+    let locks = Locks::in_memory();
+    for _ in 0..3 {
+        makes_locks_for_each_call().await.unwrap();
+        clones_locks_for_each_call(&locks).await.unwrap();
+    }
+    let about = |function: &str| {
+        records().reported.iter().filter(|reported| reported.what.contains(function)).count()
+    };
+    let seen = (about("makes_locks_for_each_call"), about("clones_locks_for_each_call"));
+    assert_eq!(seen, (1, 0));
+}
+
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());

@@ -79,6 +79,11 @@ impl Failure {
                 | LockError::InvalidKey { .. },
             ) => Code::CONFIG,
             Self::Lock(LockError::Backend { source, .. })
+                if source.kind() == BackendErrorKind::OtherKind =>
+            {
+                Code::CONFIG
+            }
+            Self::Lock(LockError::Backend { source, .. })
                 if source.kind() == BackendErrorKind::Foreign =>
             {
                 Code::FOREIGN

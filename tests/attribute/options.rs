@@ -199,7 +199,7 @@ async fn transfer(from: u32, to: u32) -> R<String> {
     assert!(["acct:1", "acct:2", "ledger"].into_iter().all(is_locked));
     let again = transfer_again(to, from).await?;
     assert_eq!(again, lock.key());
-    assert!(matches!(audit(from).await, Err(LockError::InvalidConfig { .. })));
+    assert!(matches!(audit(from).await, Err(LockError::WrongHold { .. })));
     assert!(matches!(locks().mutex("ledger").acquire().await, Err(LockError::Reentrant { .. })));
     Ok(again)
 }

@@ -4,18 +4,16 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use redis_locks::{Guard, LockError, LockRequest, LockState, Locks};
+use redis_locks::{ConfigError, Guard, LockError, LockRequest, LockState, Locks};
 use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
 
-use crate::arena::{Arena, PATIENCE, crash, ms, take};
+use crate::arena::{Arena, PATIENCE, crash, ms, refused, take};
 
 type Make = fn(&Locks) -> LockRequest;
 
-const KINDS: [(&str, Make); 5] = [
+const KINDS: [(&str, Make); 3] = [
     ("mutex", |locks| locks.mutex("k")),
-    ("read", |locks| locks.read("k")),
     ("write", |locks| locks.write("k")),
-    ("permit", |locks| locks.permit("k", 1)),
     ("all", |locks| locks.all(["j", "k"])),
 ];
 
@@ -28,11 +26,9 @@ fn number(guard: &Guard) -> u64 {
 fn m1_numbers_rise_strictly_among_tasks_and_processes() {
     for arena in Arena::each() {
         for (kind, make) in KINDS {
-            // The numbers of readers that hold the lock together have no order.
-            let threads = if kind == "read" { 1 } else { 6 };
             let numbers = Mutex::new(Vec::new());
             thread::scope(|scope| {
-                for thread in 0..threads {
+                for thread in 0..6 {
                     let (arena, numbers) = (&arena, &numbers);
                     scope.spawn(move || {
                         let locks = if thread % 2 == 0 { &arena.one } else { &arena.other };
@@ -94,20 +90,14 @@ fn the_number_of_an_adopter_is_not_below_that_of_any_hold_before_it() {
 }
 
 #[test]
-fn m1_readers_and_permits_have_a_number_each() {
+fn numbers_of_readers_and_permits_are_refused() {
     for arena in Arena::each() {
-        let mut numbers: Vec<_> = (0..20)
-            .map(|turn| {
-                let locks = if turn % 2 == 0 { &arena.one } else { &arena.other };
-                take(locks.read("k").fenced())
-            })
-            .map(|guard| number(&guard))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), 20);
-        let last = *numbers.last().unwrap();
-        assert!(number(&take(arena.one.write("k").fenced().wait(PATIENCE))) > last);
+        for shared in [arena.one.read("k"), arena.one.permit("k", 1)] {
+            let error = refused(shared.fenced());
+            let LockError::InvalidConfig { cause, .. } = &error else { panic!("{error}") };
+            assert!(matches!(cause, ConfigError::Conflict { option: "fenced", .. }), "{error}");
+        }
+        arena.assert_clean();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_locks::{LockError, LockRequest, LockState, Locks};
+use redis_locks::{BackendErrorKind, LockError, LockRequest, LockState, Locks};
 use testbed::{ClockShim, Server, eventually, must_be_prompt};
 
 use crate::arena::{
@@ -310,7 +310,7 @@ fn only_a_writer_can_be_downgraded() {
     for arena in Arena::each() {
         for request in [arena.one.read("k"), arena.one.mutex("k"), arena.one.permit("k", 2)] {
             let error = take(request).blocking_downgrade().unwrap_err();
-            assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+            assert!(matches!(error, LockError::WrongHold { .. }), "{error}");
             eventually(PATIENCE, "the guard is gone, and so is the lock", || {
                 is_free(arena.other.mutex("k"))
             });
@@ -337,7 +337,7 @@ async fn asking_to_write_while_reading_is_an_error_and_no_deadlock() {
                 .unwrap();
             match inner {
                 Err(LockError::Reentrant { key, .. }) if !reentrant => assert_eq!(key, "k"),
-                Err(LockError::InvalidConfig { .. }) if reentrant => {}
+                Err(LockError::WrongHold { .. }) if reentrant => {}
                 other => panic!("{}: {other:?}", arena.name),
             }
         }
@@ -438,8 +438,9 @@ fn kinds_do_not_mix_and_nothing_is_altered() {
             let guard = take(hold(&arena.one));
             for (asked, ask) in kinds.iter().filter(|(asked, _)| sort(asked) != sort(held)) {
                 let error = refused(ask(&arena.other).wait(PATIENCE));
+                let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
                 assert!(
-                    matches!(&error, LockError::InvalidConfig { cause, .. } if cause.to_string().starts_with("lock `")),
+                    source.kind() == BackendErrorKind::OtherKind && !error.is_retryable(),
                     "{}: {asked} while {held}: {error:?}",
                     arena.name
                 );

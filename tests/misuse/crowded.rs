@@ -128,7 +128,8 @@ async fn a_call_for_several_keys_waits_for_each_of_them() {
 fn a_limit_of_zero_is_refused() {
     let locks = Locks::in_memory();
     let error = locks.mutex("k").max_waiters(0).blocking_acquire().unwrap_err();
-    assert_eq!(error, ConfigError::ZeroMaxWaiters.into());
+    let LockError::InvalidConfig { cause, .. } = error else { panic!("{error:?}") };
+    assert!(matches!(cause, ConfigError::Zero { option: "max_waiters", .. }), "{cause:?}");
     assert!(Locks::builder().in_memory().max_waiters(0).open().is_err());
 }
 

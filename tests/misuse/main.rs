@@ -10,6 +10,7 @@ mod drained;
 mod escaped;
 mod lead;
 mod messages;
+mod moving;
 mod nested;
 mod outages;
 mod pages;

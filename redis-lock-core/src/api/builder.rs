@@ -7,7 +7,10 @@ use std::time::Duration;
 use crate::api::locks::Settings;
 use crate::api::server::NodeOptions;
 use crate::api::server_url::{Servers, read, read_cluster, read_quorum, read_sentinels};
-use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
+use crate::domain::config_error::REJOIN_ALONE;
+use crate::domain::demand::{
+    check_margin, check_max_waiters, check_millis, check_ttl, whole_millis,
+};
 use crate::domain::label::printable;
 use crate::domain::status::{Scripting, Topology};
 use crate::domain::value::MOST_VALUE;
@@ -131,6 +134,16 @@ impl LocksBuilder {
     /// Give all clients of a quorum the same. Clients with different ones go by the longest, as soon as they
     /// find it on a node. In place of this method a URL may say it: `redis-quorum://a,b,c?rejoin=10m`. If both
     /// do, this method's time is used.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// use std::time::Duration;
+    /// let nodes = ["redis://a", "redis://b", "redis://c"];
+    /// let builder = redis_locks::Locks::builder().quorum(nodes);
+    /// // No lease of this service is longer than ten minutes.
+    /// let locks = builder.rejoin(Duration::from_secs(600)).open()?;
+    /// # Ok(()) }
+    /// ```
     pub fn rejoin(mut self, time: Duration) -> Self {
         self.rejoin = Some(time);
         self
@@ -181,6 +194,15 @@ impl LocksBuilder {
     /// Each acquisition and renewal takes longer by a round trip to the replicas. With fewer replicas
     /// no lock is acquired or kept: that is [`Backend`](LockError::Backend), and
     /// [`not_replicated`](crate::BackendError::not_replicated) says how many had it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// // A primary and two replicas: a lock counts when one of these has it.
+    /// let sentinels = ["redis://a:26379", "redis://b:26379", "redis://c:26379"];
+    /// let builder = redis_locks::Locks::builder().sentinel(sentinels, "mymaster");
+    /// let locks = builder.replicas(1).open()?;
+    /// # Ok(()) }
+    /// ```
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;
         self
@@ -238,6 +260,15 @@ impl LocksBuilder {
     /// How much longer the server keeps a lock than its guard believes in it, unless the request says
     /// otherwise; by default not at all. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that
     /// never expire have none.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// use std::time::Duration;
+    /// // Requests that a holder has sent may arrive for ten seconds after it has lost the lock.
+    /// let builder = redis_locks::Locks::builder().url("redis://localhost");
+    /// let locks = builder.margin(Duration::from_secs(10)).open()?;
+    /// # Ok(()) }
+    /// ```
     pub fn margin(mut self, margin: Duration) -> Self {
         self.settings.margin = Some(margin);
         self
@@ -287,11 +318,12 @@ impl LocksBuilder {
             (Topology::Quorum, rejoin) => {
                 settings.on_quorum(rejoin.unwrap_or(DEFAULT_REJOIN), self.replicas)?;
             }
-            (_, Some(_)) => return Err(ConfigError::RejoinAlone.into()),
+            (_, Some(_)) => return Err(REJOIN_ALONE.into()),
             (_, None) => {}
         }
         if self.replicas > 0 && servers.topology == Topology::Memory {
-            return Err(ConfigError::MemoryHasNoReplicas.into());
+            let (needs, advice) = ("a server", "locks in memory have none");
+            return Err(ConfigError::Requires { option: "replicas", needs, advice }.into());
         }
         Ok(locks(settings, &servers, &self.nodes, self.replicas))
     }
@@ -320,14 +352,16 @@ impl LocksBuilder {
     fn check(&self) -> Result<(), LockError> {
         let settings = &self.settings;
         check_ttl("ttl", settings.ttl)?;
-        if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-            return Err(ConfigError::CommandTimeoutTooShort.into());
+        let least = Duration::from_millis(1);
+        if let Some(given) = settings.command_timeout.filter(|timeout| *timeout < least) {
+            let (option, usual) = ("command_timeout", "2 s");
+            return Err(ConfigError::TooShort { option, given, least, usual }.into());
         }
-        if settings.max_waiters == Some(0) {
-            return Err(ConfigError::ZeroMaxWaiters.into());
-        }
+        check_max_waiters(settings.max_waiters)?;
         if settings.largest_value > MOST_VALUE {
-            return Err(ConfigError::ValueTooLarge { most: MOST_VALUE }.into());
+            let (option, advice) = ("largest_value", "1 MiB is the most");
+            let given = settings.largest_value as u64;
+            return Err(ConfigError::TooLarge { option, given, advice }.into());
         }
         if let Some(linger) = settings.linger {
             check_millis("linger", linger, "shorten it")?;

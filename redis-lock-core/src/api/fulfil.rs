@@ -52,6 +52,9 @@ impl LockRequest {
 
     /// One attempt: `None` when another holder has the lock.
     ///
+    /// Keep the guard for as long as you need the lock, as `let Some(guard) = … else { … }` does. An
+    /// `is_some()` on the result drops the guard, and the lock is released before the next line.
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire), without `Busy`; [`Done`](LockError::Done) is an error here as well.
     ///
@@ -85,7 +88,9 @@ impl LockRequest {
         if token.is_lasting() {
             self = self.never_expires().linger(Duration::ZERO);
         } else if self.options.ttl.is_none() {
-            return Err(ConfigError::AdoptWithoutTtl.into());
+            let with = "never_expires where the token's lock has a lease";
+            let advice = "give the request a ttl";
+            return Err(ConfigError::Conflict { option: "adopt", with, advice }.into());
         }
         if let Some(key) = self.keys.as_slice().first().filter(|_| token.is_over()) {
             // Nothing is asked: another adopter may have the hold, and what is asked would have to be undone.
@@ -173,9 +178,12 @@ impl LockRequest {
     }
 
     /// Refuses what can't see whether its body has succeeded.
-    fn remembers_nothing(&self, other: &'static str) -> Result<(), LockError> {
+    fn remembers_nothing(&self, with: &'static str) -> Result<(), LockError> {
         let advice = "it can't see whether its body has succeeded, use try_run";
-        let refused = self.options.once.map(|_| ConfigError::OnceWith { other, advice }.into());
+        let refused = self
+            .options
+            .once
+            .map(|_| ConfigError::Conflict { option: "once", with, advice }.into());
         refused.map_or(Ok(()), Err)
     }
 
@@ -233,6 +241,41 @@ impl LockRequest {
                         return outcome;
                     }
                 }
+                Err(error) if error.is_busy() || !error.is_retryable() => return Err(error),
+                // The engine waits for the server only for as long as the request waits for the lock.
+                Err(_) => self.options.waits_at_least(Duration::from_secs(1)),
+            }
+        }
+    }
+
+    /// [`lead`](Self::lead) for code without an async runtime. A blocking body can't be dropped: when the lock
+    /// is lost, it runs to its end unless it looks at [`Guard::is_held`], and the call ends with
+    /// [`Lost`](LockError::Lost).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # let mut queue = vec!["a", "b"];
+    /// let done = locks.mutex("dispatcher").blocking_lead(|guard| {
+    ///     let mut done = 0;
+    ///     while let Some(job) = queue.pop().filter(|_| guard.is_held()) {
+    ///         println!("{job}");
+    ///         done += 1;
+    ///     }
+    ///     done
+    /// })?;
+    /// assert_eq!(done, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lead`](Self::lead).
+    pub fn blocking_lead<T>(mut self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
+        self.remembers_nothing("blocking_lead")?;
+        self.options.leads();
+        loop {
+            match self.clone().blocking_acquire() {
+                Ok(guard) => return scope::blocking_run(guard, body),
                 Err(error) if error.is_busy() || !error.is_retryable() => return Err(error),
                 // The engine waits for the server only for as long as the request waits for the lock.
                 Err(_) => self.options.waits_at_least(Duration::from_secs(1)),

@@ -11,9 +11,10 @@ use futures_util::future::select_all;
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
-use crate::domain::config_error::check_rejoin;
-use crate::domain::demand::check_ttl;
+use crate::domain::config_error::{NOT_ONCE, check_rejoin};
+use crate::domain::demand::{check_ttl, needs_ttl};
 use crate::domain::env;
+use crate::domain::names::Names;
 use crate::domain::value::Finish;
 use crate::engine::LockId;
 use crate::lock::hold::Hold;
@@ -28,6 +29,9 @@ use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe
 /// guard says about itself is known locally and costs no round trip; it errs on the safe side: when
 /// the lease could not be renewed in time, the lock counts as lost before the server lets it go.
 ///
+/// Bind it to a name: `let guard = …`. With `let _ = …` it is dropped at once, of which
+/// `#![warn(let_underscore_drop)]` warns.
+///
 /// Dropping the guard releases the lock in the background, from any context: inside or outside a
 /// runtime, while panicking, after the runtime is gone. [`release`](Self::release) waits for the
 /// server's confirmation.
@@ -41,7 +45,7 @@ use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "a guard that is not bound to a name releases the lock at once; write `let guard = …`, not `let _ = …`"]
 #[clippy::has_significant_drop]
 pub struct Guard {
     locks: Locks,
@@ -111,6 +115,18 @@ impl Guard {
         self.hold.demand.key()
     }
 
+    /// Each of the keys, in the order of their names.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let guard = redis_locks::Locks::in_memory().all(["b", "a"]).blocking_acquire()?;
+    /// assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.hold.demand.names.all().map(Names::own_key)
+    }
+
     /// The name of this acquisition, which [`status`](crate::Locks::status) shows as well.
     #[must_use]
     pub fn token(&self) -> &Token {
@@ -140,8 +156,11 @@ impl Guard {
     /// [`InvalidConfig`](LockError::InvalidConfig) when the hold has no fencing number, or one that an `i64`
     /// can't hold.
     pub fn fence_i64(&self) -> Result<i64, LockError> {
-        let fence = self.fence().ok_or(ConfigError::NotFenced)?;
-        i64::try_from(fence).map_err(|_| ConfigError::FenceTooLarge { fence }.into())
+        let (option, needs, advice) = ("fence_i64", "a fencing number", "ask for one by `fenced`");
+        let fence = self.fence().ok_or(ConfigError::Requires { option, needs, advice })?;
+        let (option, advice) = ("a fencing number", "set the counter on the server lower");
+        i64::try_from(fence)
+            .map_err(|_| ConfigError::TooLarge { option, given: fence, advice }.into())
     }
 
     /// What is known of the hold, without asking the server.
@@ -210,6 +229,18 @@ impl Guard {
     /// It never shortens the lease, and does not lengthen it beyond [`max_hold`](crate::LockRequest::max_hold),
     /// which is 24 hours unless the request says otherwise.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("report").ttl(Duration::from_secs(30)).acquire().await?;
+    /// // A step that no renewal may interrupt, such as a freeze of the machine.
+    /// guard.extend(Duration::from_secs(300)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(250));
+    /// # guard.release().await }
+    /// ```
+    ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is not ours any more;
     /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
@@ -224,7 +255,7 @@ impl Guard {
         }
         let ttl = crate::domain::demand::whole_millis(ttl);
         if self.hold.demand.terms.ttl.is_none() {
-            return Err(ConfigError::ExtendWithoutTtl.into());
+            return needs_ttl("extend");
         }
         self.confirmed(Wants::Extend(ttl)).await
     }
@@ -243,7 +274,7 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) when this is no hold of a writer;
+    /// [`WrongHold`](LockError::WrongHold) when this is no hold of a writer;
     /// [`Lost`](LockError::Lost) when it is not ours any more; [`Backend`](LockError::Backend) when
     /// the server could not be asked. In each case the lock is released.
     ///
@@ -251,7 +282,9 @@ impl Guard {
     /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<Self, LockError> {
         if !self.hold.kind().traits().can_downgrade || self.joined.is_some() {
-            return Err(ConfigError::NotAWriter.into());
+            let reason =
+                "only the hold of a writer can be downgraded; acquire it by `write`".into();
+            return Err(LockError::WrongHold { key: self.key().to_owned(), reason });
         }
         self.confirmed(Wants::Downgrade).await?;
         Ok(self)
@@ -259,6 +292,19 @@ impl Guard {
 
     /// Waits until the lock is lost, and tells why. Never ends while the guard keeps its lock, so put it
     /// into a `select!` beside the work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # async fn work() -> u32 { 42 }
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// tokio::select! {
+    ///     done = work() => println!("done: {done}"),
+    ///     reason = guard.lost() => println!("lost, {reason}: stop and clean up"),
+    /// }
+    /// # guard.release().await }
+    /// ```
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -293,6 +339,19 @@ impl Guard {
     /// period other calls get [`Done`](LockError::Done). If the period is over already, it just gives the
     /// lock back.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// use std::time::Duration;
+    /// let import = locks.mutex("import:2026-01-31").once(Duration::from_secs(24 * 60 * 60));
+    /// let guard = import.clone().acquire().await?;
+    /// println!("importing");
+    /// guard.complete().await?;
+    /// assert!(import.acquire().await.is_err(), "it is done");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock was not ours any more, so that others may do it again.
     /// [`Backend`](LockError::Backend) when the server did not confirm it within the command timeout; the
@@ -304,7 +363,7 @@ impl Guard {
     /// the drop of a guard does, and nothing counts as done.
     pub async fn complete(self) -> Result<(), LockError> {
         if !self.completes() {
-            return Err(ConfigError::CompleteWithoutOnce.into());
+            return Err(NOT_ONCE.into());
         }
         self.released(&Finish::Complete(None)).await
     }

@@ -68,6 +68,11 @@ impl Locks {
         Self { shared: Arc::new(Manager { settings, link: Arc::new(link), turns: OnceBox::new() }) }
     }
 
+    /// Whether this is the only handle: no later call can ask for locks of this manager.
+    pub(crate) fn has_one_handle(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
     /// Takes the locks away from all guards at once, and waits for up to 3 s until the server has confirmed
     /// their releases.
     ///

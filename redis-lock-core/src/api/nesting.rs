@@ -11,7 +11,7 @@ use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::names::Names;
-use crate::{ConfigError, Guard, LockError, LockKey, LockRequest, Locks, Wait};
+use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
 
 thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
@@ -72,8 +72,8 @@ pub(crate) struct Outer {
 /// The hold that `request` would wait for itself on; `None` when this code holds none of its keys.
 ///
 /// # Errors
-/// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
-/// outer hold is.
+/// `Reentrant`, unless the request asks to join; `WrongHold` when it asks for more than the outer hold
+/// is.
 pub(crate) fn outer(request: &LockRequest, caller: Caller) -> Result<Option<Outer>, LockError> {
     // Most callers hold nothing.
     if HELD.try_with(|held| held.borrow().is_empty()).unwrap_or(true) {
@@ -102,14 +102,21 @@ pub(crate) fn outer(request: &LockRequest, caller: Caller) -> Result<Option<Oute
     }
     let outer = &note.hold;
     if let Some(more) = request.keys.as_slice().iter().find(|key| !holds(&note, key)) {
-        let (held, missing) = (key.to_string(), more.to_string());
-        return Err(ConfigError::JoinMissesKey { held, missing }.into());
+        let reason = format!(
+            "`{key}` is held already and this key is not, and a reentrant call can only join a hold \
+             that has all of its keys; lock both in the outer call"
+        );
+        return Err(LockError::WrongHold { key: more.to_string(), reason });
     }
     if !outer.kind().covers(*kind) {
-        return Err(ConfigError::JoinOtherKind { key: key.to_string() }.into());
+        let reason = "it is held already as another kind of lock, and a reentrant call can only join \
+                      the same kind; use the outer call's kind";
+        return Err(LockError::WrongHold { key: key.to_string(), reason: reason.into() });
     }
     if options.fenced && outer.fence.is_none() {
-        return Err(ConfigError::JoinUnfenced { key: key.to_string() }.into());
+        let reason = "a reentrant call shares the fencing number of the hold that it joins, and that \
+                      hold has none; ask for one in the outer call";
+        return Err(LockError::WrongHold { key: key.to_string(), reason: reason.into() });
     }
     Ok(Some(Outer { locks: locks.clone(), note }))
 }

@@ -12,6 +12,7 @@ use crate::api::blocking::block_on;
 use crate::api::fulfil::RunBody;
 use crate::api::nesting::Caller;
 use crate::api::scope;
+use crate::domain::config_error::NOT_ONCE;
 use crate::domain::value::{Finish, ValueText};
 use crate::{ConfigError, Guard, LockError, LockRequest, NoValue, observe};
 
@@ -170,7 +171,9 @@ impl LockRequest {
     }
 
     fn keeps_values(&self) -> Result<(), LockError> {
-        if self.options.replay { Ok(()) } else { Err(ConfigError::CallWithoutValue.into()) }
+        let (needs, advice) = ("`replay`", "add `.once(…).replay()`, or use `try_run`");
+        let refused = ConfigError::Requires { option: "call", needs, advice };
+        if self.options.replay { Ok(()) } else { Err(refused.into()) }
     }
 }
 
@@ -187,7 +190,7 @@ impl Guard {
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     pub async fn complete_with<T: Serialize + ?Sized>(self, value: &T) -> Result<(), LockError> {
         if !self.completes() {
-            return Err(ConfigError::CompleteWithoutOnce.into());
+            return Err(NOT_ONCE.into());
         }
         let finish = finish(&self, value);
         self.released(&finish).await

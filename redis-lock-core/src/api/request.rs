@@ -386,7 +386,7 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ConfigError;
+    use crate::domain::demand::needs_ttl;
 
     #[test]
     fn locks_that_never_expire_linger_neither_by_default_nor_when_asked_to() {
@@ -398,7 +398,7 @@ mod tests {
         for wrong in [asked.clone().never_expires(), locks.mutex("k").never_expires().linger(time)]
         {
             let error = wrong.blocking_acquire().unwrap_err();
-            assert_eq!(error, ConfigError::LingerWithoutTtl.into());
+            assert_eq!(Err(error), needs_ttl::<()>("linger"));
         }
         let token = locks.mutex("k").never_expires().blocking_acquire().unwrap().detach();
         asked.blocking_adopt(token).unwrap().blocking_release().unwrap();

@@ -137,10 +137,14 @@ impl NodeOptions {
     fn check(&self, servers: &Servers) -> Result<(), ConfigError> {
         let has_map = matches!(servers.topology, Topology::Cluster | Topology::Sentinel);
         if self.sentinel_auth.is_some() && servers.topology != Topology::Sentinel {
-            return Err(ConfigError::SentinelAuthAlone);
+            let (option, needs) = ("sentinel_auth", "sentinels");
+            let advice = "credentials of a server stand in its URL";
+            return Err(ConfigError::Requires { option, needs, advice });
         }
         if self.address_map.is_some() && !has_map {
-            return Err(ConfigError::AddressMapAlone);
+            let (option, needs) = ("address_map", "a cluster or sentinels");
+            let advice = "name one server by the address where it is reached";
+            return Err(ConfigError::Requires { option, needs, advice });
         }
         Ok(())
     }
@@ -155,7 +159,10 @@ impl NodeOptions {
             return Ok(());
         }
         if servers.clients.is_empty() || !servers.clients.iter().all(tls::is_used_by) {
-            return Err(ConfigError::CertificatesAlone);
+            let (option, needs) = ("a certificate", "TLS");
+            let advice = "name the servers by rediss://, rediss-cluster://, rediss-sentinel:// or \
+                          rediss-quorum://";
+            return Err(ConfigError::Requires { option, needs, advice });
         }
         for client in &mut servers.clients {
             let secured = self.certificates.added_to(client);

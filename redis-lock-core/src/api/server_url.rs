@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::ConfigError;
+use crate::domain::config_error::REJOIN_ALONE;
 use crate::domain::status::Topology;
 use crate::store::redis::said_by_driver;
 
@@ -205,7 +206,7 @@ fn check_parameters(query: &str, known: &[&str]) -> Result<(), ConfigError> {
     let mut seen = Vec::new();
     for (name, _) in parameters(query) {
         if name == "rejoin" && !known.contains(&name) {
-            return Err(ConfigError::RejoinAlone);
+            return Err(REJOIN_ALONE);
         }
         if !known.contains(&name) {
             let known = known.join("`, `");
@@ -408,7 +409,7 @@ mod tests {
         for url in
             ["redis://a?rejoin=1m", "redis-cluster://a?rejoin=1m", "redis+unix:///a?rejoin=1m"]
         {
-            assert_eq!(rejoin(url), Err(ConfigError::RejoinAlone), "{url}");
+            assert_eq!(rejoin(url), Err(REJOIN_ALONE), "{url}");
         }
     }
 

@@ -142,30 +142,34 @@ impl Options {
         if let Some(ttl) = self.ttl {
             check_ttl("ttl", ttl)?;
         } else if !kind.is_pooled() {
-            return Err(ConfigError::TtlRequired.into());
+            return conflict("never_expires", OTHER_KINDS, "give this lock a ttl");
         }
         if kind.limit() == Some(0) {
-            return Err(ConfigError::ZeroPermits.into());
+            let why = "could never be acquired; allow at least 1";
+            return Err(ConfigError::Zero { option: "permits", why }.into());
         }
-        if self.max_waiters == Some(0) {
-            return Err(ConfigError::ZeroMaxWaiters.into());
+        if self.fenced && (kind == Kind::Read || kind.limit().is_some()) {
+            let with = "readers and permits, of which several hold it at once";
+            return conflict("fenced", with, "fence the writers, or use a mutex");
         }
+        check_max_waiters(self.max_waiters)?;
         if let Wait::For(limit) = self.wait {
             check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
         }
         if let Some(limit) = self.max_hold {
             check_millis("max_hold", limit, "leave it out for the default of 24 hours")?;
             if limit.is_zero() {
-                return Err(ConfigError::ZeroMaxHold.into());
+                let why = "would never hold a lock; leave it out for the default of 24 hours";
+                return Err(ConfigError::Zero { option: "max_hold", why }.into());
             }
             if self.ttl.is_none() {
-                return Err(ConfigError::MaxHoldWithoutTtl.into());
+                return needs_ttl("max_hold");
             }
         }
         if let Some(margin) = self.margin.filter(|margin| !margin.is_zero()) {
             check_margin(margin)?;
             if self.ttl.is_none() {
-                return Err(ConfigError::MarginWithoutTtl.into());
+                return needs_ttl("margin");
             }
         }
         if let Some(grace) = self.repair_orphan {
@@ -174,44 +178,44 @@ impl Options {
         if let Some(linger) = self.lingers() {
             check_millis("linger", linger, "shorten it")?;
             if !kind.is_pooled() {
-                return Err(ConfigError::LingerWithoutMutex.into());
+                return conflict("linger", OTHER_KINDS, "leave linger out");
             }
             if self.ttl.is_none() {
-                return Err(ConfigError::LingerWithoutTtl.into());
+                return needs_ttl("linger");
             }
         }
         if let Some(least) = self.min_hold {
             check_kept("min_hold", least)?;
-            if let (Some(ttl), false) = (self.ttl, self.renew)
-                && least > ttl
-            {
-                return Err(ConfigError::MinHoldBeyondTtl { min_hold: least, ttl }.into());
+            if !self.renew && self.ttl.is_some_and(|ttl| least > ttl) {
+                let with = "a shorter ttl that is not renewed";
+                return conflict("min_hold", with, "raise the ttl or allow renewal");
             }
-            if let Some(max_hold) = self.max_hold.filter(|limit| least > *limit) {
-                return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
+            if self.max_hold.is_some_and(|limit| least > limit) {
+                return conflict("min_hold", "a shorter max_hold", "lower it");
             }
         }
         if self.replay && self.once.is_none() {
-            return Err(ConfigError::ReplayWithoutOnce.into());
+            let advice = "say for how long the value is kept";
+            return Err(ConfigError::Requires { option: "replay", needs: "`once`", advice }.into());
         }
         self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
     }
 
     fn check_queue(&self, most: usize, kind: Kind) -> Result<(), LockError> {
-        let (other, advice) = match kind {
+        let (with, advice) = match kind {
             _ if most == 0 => ("zero", "use no_wait() to refuse every call that would wait"),
             _ if self.wait == Wait::None => ("no_wait", "leave `queue` out: no call waits"),
             _ if self.lingers().is_some() => ("linger", "leave one of them out"),
             Kind::All { .. } => ("several keys", "lock one key that stands for all of them"),
             _ => return Ok(()),
         };
-        Err(ConfigError::QueueWith { other, advice }.into())
+        conflict("queue", with, advice)
     }
 
     fn check_once(&self, period: Duration, kind: Kind) -> Result<(), LockError> {
         check_kept("once", period)?;
-        let (other, advice) = match self.min_hold {
+        let (with, advice) = match self.min_hold {
             _ if period.is_zero() => ("a period of zero", "leave it out"),
             _ if kind != Kind::Mutex => ("a lock that is no mutex of one key", "use a mutex"),
             _ if self.ttl.is_none() => ("never_expires", "give the lock a ttl"),
@@ -220,7 +224,7 @@ impl Options {
             Some(least) if least > period => ("a min_hold that is longer", "shorten min_hold"),
             _ => return Ok(()),
         };
-        Err(ConfigError::OnceWith { other, advice }.into())
+        conflict("once", with, advice)
     }
 
     pub(crate) fn demand(
@@ -260,10 +264,6 @@ impl Options {
         }
         if self.once.is_some() {
             return no("`once`", "a node that restarts forgets what was done; use one server");
-        }
-        if self.fenced && kind == Kind::Read {
-            let why = "readers that come together may be given the same; fence the writers";
-            return no("fencing numbers for readers", why);
         }
         check_rejoin(ttl, self.margin, rejoin)?;
         // Where it is not renewed any more, it is not brought back to nodes either.
@@ -313,7 +313,8 @@ fn command_limit(ttl: Duration) -> Duration {
 /// Checks the lease that an option asks for.
 pub(crate) fn check_ttl(option: &'static str, ttl: Duration) -> Result<(), LockError> {
     if ttl < MIN_TTL {
-        return Err(ConfigError::TtlTooShort { option, ttl, least: MIN_TTL }.into());
+        let (given, least, usual) = (ttl, MIN_TTL, "30 s");
+        return Err(ConfigError::TooShort { option, given, least, usual }.into());
     }
     check_kept(option, ttl)
 }
@@ -321,9 +322,36 @@ pub(crate) fn check_ttl(option: &'static str, ttl: Duration) -> Result<(), LockE
 /// Checks the time for which a key outlasts its lease.
 pub(crate) fn check_margin(margin: Duration) -> Result<(), LockError> {
     if margin > MAX_MARGIN {
-        return Err(ConfigError::MarginTooLong { margin, most: MAX_MARGIN }.into());
+        let (option, advice) = ("margin", "a day is the most");
+        return Err(ConfigError::TooLong { option, given: margin, advice }.into());
     }
     Ok(())
+}
+
+/// Checks how many calls may wait.
+pub(crate) fn check_max_waiters(most: Option<usize>) -> Result<(), LockError> {
+    let why = "would refuse every call that waits; use no_wait() for that";
+    match most {
+        Some(0) => Err(ConfigError::Zero { option: "max_waiters", why }.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Locks that are no mutex, as [`conflict`] names them.
+const OTHER_KINDS: &str = "a lock that is no mutex";
+
+fn conflict(
+    option: &'static str,
+    with: &'static str,
+    advice: &'static str,
+) -> Result<(), LockError> {
+    Err(ConfigError::Conflict { option, with, advice }.into())
+}
+
+/// Refuses an option, or a method, for a lock that never expires.
+pub(crate) fn needs_ttl<T>(option: &'static str) -> Result<T, LockError> {
+    let (needs, advice) = ("a ttl", "a lock that never expires has none, so give it one");
+    Err(ConfigError::Requires { option, needs, advice }.into())
 }
 
 /// Checks for how long a key is kept on the server.
@@ -426,7 +454,10 @@ pub(crate) mod tests {
         }
         let wrong = Options { repair_orphan: Some(Duration::ZERO), ..options() };
         let said = wrong.check(Kind::Mutex).unwrap_err().to_string();
-        assert!(said.contains("a repair_orphan of 0ns is too short"), "{said}");
+        assert!(
+            said.contains("a repair_orphan of 0ns is too short; the least is 100ms, 30 s is usual"),
+            "{said}"
+        );
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
         assert!(options().check(Kind::Permit { limit: 0 }).is_err());
     }
@@ -454,7 +485,7 @@ pub(crate) mod tests {
         assert_eq!(linger(&lingering), Some(Duration::from_secs(1)));
         assert_eq!(linger(&Options { linger: Some(Duration::ZERO), ..options() }), None);
         let endless = Options { ttl: None, ..lingering }.check(Kind::Mutex);
-        assert_eq!(endless, Err(ConfigError::LingerWithoutTtl.into()));
+        assert_eq!(endless, needs_ttl("linger"));
     }
 
     #[test]

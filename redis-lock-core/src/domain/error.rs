@@ -23,6 +23,7 @@ const MOST_TEXT: usize = 1_000;
 /// | [`Lost`](Self::Lost) | look at what was done before you do it again |
 /// | [`TooShort`](Self::TooShort) | the lock is held: wait for the next renewal, or ask for a longer ttl |
 /// | [`Reentrant`](Self::Reentrant) | mark the inner function `reentrant`, or don't nest |
+/// | [`WrongHold`](Self::WrongHold) | ask for more in the outer call |
 /// | [`Shutdown`](Self::Shutdown) | this program is ending: answer 503 |
 /// | [`NotConfigured`](Self::NotConfigured), [`InvalidConfig`](Self::InvalidConfig), [`InvalidKey`](Self::InvalidKey) | fix the program or its configuration |
 ///
@@ -36,7 +37,7 @@ const MOST_TEXT: usize = 1_000;
 /// assert_eq!(error.key(), Some("report"));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder had the lock for as long as the caller was willing to wait. Try later, or wait longer.
@@ -98,6 +99,16 @@ pub enum LockError {
         /// Whether another task has it, which this call keeps from going on by blocking the thread
         /// that it runs on. `reentrant` does not help then.
         other_task: bool,
+    },
+    /// This code has a hold of the key already, and not one that can be used so: a reentrant call can't
+    /// join it, or it is to be downgraded and is no writer's.
+    #[error("lock `{key}`: {reason}")]
+    #[non_exhaustive]
+    WrongHold {
+        /// The key that it is about.
+        key: String,
+        /// What is wrong and what would be right.
+        reason: String,
     },
     /// The server could not be reached, did not answer in time, or refused. No other holder is known.
     #[error(transparent)]
@@ -176,6 +187,7 @@ impl LockError {
             | Self::Crowded { key, .. }
             | Self::Lost { key, .. }
             | Self::Reentrant { key, .. }
+            | Self::WrongHold { key, .. }
             | Self::TooShort { key, .. }
             | Self::InvalidKey { key, .. } => Some(key),
             Self::Backend { source } => source.key(),
@@ -193,15 +205,12 @@ impl LockError {
     }
 
     pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {
-        let (owner, detail) = (key.map(Into::into), fault.what.clone());
-        match fault.class {
-            FaultClass::Misuse => ConfigError::OtherKind { key: owner, detail }.into(),
-            FaultClass::Unsupported => ConfigError::Unsupported { key: owner, detail }.into(),
-            _ => {
-                let (key, fault) = (key.map(Into::into), fault.clone());
-                Self::Backend { source: BackendError { key, server: None, fault } }
-            }
+        if fault.class == FaultClass::Unsupported {
+            let (key, detail) = (key.map(Into::into), fault.what.clone());
+            return ConfigError::Unsupported { key, detail }.into();
         }
+        let (key, fault) = (key.map(Into::into), fault.clone());
+        Self::Backend { source: BackendError { key, server: None, fault } }
     }
 
     /// It happened to no lock that the user knows.
@@ -218,6 +227,19 @@ impl LockError {
             source.server = Some(server.into());
         }
         self
+    }
+}
+
+/// The text, and what caused it: that is what a `main` that returns it prints.
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut source = self.source();
+        while let Some(cause) = source {
+            write!(f, "\n\nCaused by:\n    {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
     }
 }
 
@@ -295,7 +317,8 @@ impl BackendError {
         self.fault.kind
     }
 
-    /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
+    /// Whether trying again can help: `false` for missing rights, wrong passwords, foreign values and
+    /// other kinds of lock.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         !self.fault.class.is_final()
@@ -370,8 +393,36 @@ pub enum BackendErrorKind {
     NoQuorum,
     /// A value of another program stands at the key.
     Foreign,
+    /// The key is in use as another kind of lock.
+    OtherKind,
     /// The server gave an answer that makes no sense, or is no lock server.
     Protocol,
+}
+
+impl BackendErrorKind {
+    /// One word for it, as metrics have it.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Refused => "refused",
+            Self::Rights => "rights",
+            Self::ReadOnly => "read_only",
+            Self::Full => "full",
+            Self::NotReplicated => "not_replicated",
+            Self::NoQuorum => "no_quorum",
+            Self::Foreign => "foreign",
+            Self::OtherKind => "other_kind",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// One word for it, such as `timed_out`. It stays the same between versions.
+impl fmt::Display for BackendErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
 }
 
 /// What is known of a command that failed: whether it was executed, and whether trying again may
@@ -452,6 +503,7 @@ impl Fault {
         let kind = match class {
             FaultClass::Unknown => BackendErrorKind::Unreachable,
             FaultClass::Late => BackendErrorKind::TimedOut,
+            FaultClass::Misuse => BackendErrorKind::OtherKind,
             _ => BackendErrorKind::Refused,
         };
         Self { class, kind, what: harmless(what, MOST_TEXT), source: None }
@@ -504,6 +556,15 @@ mod tests {
     }
 
     #[test]
+    fn an_error_out_of_main_is_a_text() {
+        let error = LockError::Shutdown;
+        assert_eq!(format!("{error:?}"), error.to_string());
+        let error = refused("the server can't be used", "os error 111");
+        let causes = "\n\nCaused by:\n    connection refused\n\nCaused by:\n    os error 111";
+        assert_eq!(format!("{error:?}"), format!("lock `k`: the server can't be used{causes}"));
+    }
+
+    #[test]
     fn times_are_rounded_for_people() {
         for (nanos, said) in [
             (0, "not at all"),
@@ -525,6 +586,6 @@ mod tests {
         assert_eq!(refused("a", "one"), refused("a", "other"));
         assert_ne!(refused("a", "one"), refused("b", "one"));
         assert_ne!(refused("a", "one"), LockError::Shutdown);
-        assert_eq!(LockError::from(ConfigError::NoKeys), ConfigError::NoKeys.into());
+        assert_eq!(LockError::from(ConfigError::NoSeeds), ConfigError::NoSeeds.into());
     }
 }

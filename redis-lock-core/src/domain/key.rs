@@ -1,6 +1,7 @@
 //! Keys: one, or several as one lock, and how they are checked.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::{fmt, mem, slice};
 
@@ -17,8 +18,9 @@ const MAX_BYTES: usize = 4096;
 /// use redis_locks::LockKey;
 /// let key: LockKey = format!("order:{}", 42).into();
 /// assert_eq!(key.as_str(), "order:42");
+/// assert!("".parse::<LockKey>().is_err(), "`parse` checks what `into` leaves to the lock");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey(Cow<'static, str>);
 
 impl LockKey {
@@ -73,6 +75,22 @@ impl fmt::Debug for LockKey {
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for LockKey {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Checks the key, which `From` leaves to the acquisition: [`InvalidKey`](LockError::InvalidKey).
+impl FromStr for LockKey {
+    type Err = LockError;
+
+    fn from_str(key: &str) -> Result<Self, LockError> {
+        let key = Self::from(key);
+        key.check().map(|()| key)
     }
 }
 
@@ -137,11 +155,9 @@ impl Keys {
         };
         keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         keys.dedup();
-        if keys.len() > MOST {
-            return Err(ConfigError::TooManyKeys { given: keys.len(), most: MOST }.into());
-        }
-        let Some((first, others)) = keys.split_first() else {
-            return Err(ConfigError::NoKeys.into());
+        let given = keys.len();
+        let Some((first, others)) = keys.split_first().filter(|_| given <= MOST) else {
+            return Err(ConfigError::KeyCount { given, most: MOST }.into());
         };
         let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
         Ok(Names::together(names(first), others.iter().map(names).collect(), &joined))

@@ -52,6 +52,18 @@ impl Deref for Label {
     }
 }
 
+/// Bytes that another program wrote: as text if they are text, else as hex digits, the first 32 of them.
+pub(crate) fn text_or_hex(bytes: &[u8]) -> String {
+    // A text may have been cut within a character.
+    if std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let mut hex: String = bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
+    hex.insert_str(0, "0x");
+    hex.push_str(if bytes.len() > 32 { "…" } else { "" });
+    hex
+}
+
 /// The label as it stands in a token: without characters that would confuse the format of the value, or
 /// a terminal, and without spaces, at which a shell would split the token.
 pub(crate) fn printable(label: &str) -> String {

@@ -85,7 +85,7 @@ impl Names {
         self.others.as_ref().map_or_else(|| self.own_key(), |others| &others.joined)
     }
 
-    fn own_key(&self) -> &str {
+    pub(crate) fn own_key(&self) -> &str {
         self.main.get(self.prefix_len..).unwrap_or_default()
     }
 

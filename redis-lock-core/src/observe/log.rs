@@ -217,6 +217,16 @@ pub(crate) fn never_busy(function: &str) {
     );
 }
 
+/// To be called on the thread of the one who acquires.
+pub(crate) fn made_for_one_call(function: &str) {
+    say!(
+        warn,
+        [function],
+        "the `via` of `{function}` makes a `Locks` for each call, so locks in memory exclude nothing \
+         and others connect each time; make one at start-up, and clone it"
+    );
+}
+
 /// To be called on the thread of the one who holds the lock.
 pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
     let (key, lock) = (demand.key(), demand.title.shown());

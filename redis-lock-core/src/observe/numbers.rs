@@ -145,11 +145,11 @@ impl Series {
             LockError::Busy { .. } => ("busy", ""),
             LockError::Crowded { .. } => ("crowded", ""),
             LockError::Done { .. } => ("done", ""),
-            LockError::Backend { source } => ("backend", kind_of(source.kind())),
+            LockError::Backend { source } => ("backend", source.kind().code()),
             LockError::Shutdown => ("shutdown", ""),
             LockError::Lost { reason, .. } => ("lost", reason_of(reason)),
             LockError::Reentrant { .. } => ("reentrant", ""),
-            LockError::InvalidConfig { .. } => ("invalid", ""),
+            LockError::InvalidConfig { .. } | LockError::WrongHold { .. } => ("invalid", ""),
             _ => ("other", ""),
         };
         self.ended_without(outcome, reason, waited);
@@ -181,7 +181,7 @@ impl Series {
     }
 
     pub(super) fn fault(&self, kind: BackendErrorKind) {
-        self.count(BACKEND_ERRORS, &[("reason", kind_of(kind))]);
+        self.count(BACKEND_ERRORS, &[("reason", kind.code())]);
     }
 
     pub(super) fn not_completed(&self) {
@@ -243,21 +243,6 @@ fn reason_of(loss: &LossReason) -> &'static str {
         LossReason::Removed { because: None } => "removed",
         LossReason::Shutdown => "shutdown",
         LossReason::HoldLimit => "hold_limit",
-    }
-}
-
-fn kind_of(kind: BackendErrorKind) -> &'static str {
-    match kind {
-        BackendErrorKind::Unreachable => "unreachable",
-        BackendErrorKind::TimedOut => "timed_out",
-        BackendErrorKind::Refused => "refused",
-        BackendErrorKind::Rights => "rights",
-        BackendErrorKind::ReadOnly => "read_only",
-        BackendErrorKind::Full => "full",
-        BackendErrorKind::NotReplicated => "not_replicated",
-        BackendErrorKind::NoQuorum => "no_quorum",
-        BackendErrorKind::Foreign => "foreign",
-        BackendErrorKind::Protocol => "protocol",
     }
 }
 

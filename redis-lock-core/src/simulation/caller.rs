@@ -11,6 +11,7 @@ use super::executor::{cut_short, sleep};
 use super::plan::{Act, CallEnding, PlannedCall, Sort};
 use super::{clock, key_name};
 use crate::domain::clock::Moment;
+use crate::domain::kind::Kind;
 use crate::{Guard, LockRequest, LockState, Locks, Wait};
 
 pub(super) struct SimulatedCaller {
@@ -85,7 +86,8 @@ impl SimulatedCaller {
             .wait(wait.map_or(Wait::Forever, Wait::from))
             .renew(planned.renew)
             .fair(planned.fair);
-        if planned.fenced {
+        let is_shared = matches!(request.kind, Kind::Read | Kind::Permit { .. });
+        if planned.fenced && !is_shared {
             request = request.fenced();
         }
         if let Some(least) = planned.min_hold {

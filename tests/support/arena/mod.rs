@@ -18,7 +18,7 @@ pub(crate) use testbed::PATIENCE;
 
 pub(crate) use self::constants::*;
 
-use redis_locks::{Guard, LockError, LockRequest, Locks, Scripting};
+use redis_locks::{BackendErrorKind, Guard, LockError, LockRequest, Locks, Scripting};
 use testbed::{Cluster, Sentinel, Server, ServerBinary};
 
 use several::Several;
@@ -142,7 +142,9 @@ pub(crate) fn is_free(request: LockRequest) -> bool {
         }
         Ok(None) => false,
         // A lock of another kind is still being removed from the key.
-        Err(LockError::InvalidConfig { .. }) => false,
+        Err(LockError::Backend { source, .. }) if source.kind() == BackendErrorKind::OtherKind => {
+            false
+        }
         Err(error) => panic!("{error}"),
     }
 }

@@ -212,19 +212,21 @@ impl Scope {
     }
 
     /// Warns once for each function whose value for a busy lock is never returned, because its calls
-    /// wait for ever.
+    /// wait for ever, and for each that makes a `Locks` for every call.
     fn check(&self, request: &LockRequest) {
-        static WARNED: NonPoisonMutex<BTreeSet<&str>> = NonPoisonMutex::new(BTreeSet::new());
+        static WARNED: NonPoisonMutex<BTreeSet<(&str, bool)>> =
+            NonPoisonMutex::new(BTreeSet::new());
         let plan = &self.open().plan;
         let options = &request.options;
         let is_ever_busy =
             options.wait != Wait::Forever || options.max_waiters.or(options.queue).is_some();
-        if is_ever_busy || !plan.answers_busy() {
+        let is_alone = request.locks.has_one_handle();
+        if !is_alone && (is_ever_busy || !plan.answers_busy()) {
             return;
         }
-        let is_first = WARNED.lock().insert(plan.label);
-        if is_first {
-            log::never_busy(plan.label);
+        if WARNED.lock().insert((plan.label, is_alone)) {
+            let warn = if is_alone { log::made_for_one_call } else { log::never_busy };
+            warn(plan.label);
         }
     }
 

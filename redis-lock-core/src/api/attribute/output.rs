@@ -17,6 +17,7 @@ use crate::LockError;
     note = "taking the lock can fail, and the caller has to learn of it: return `Result<{Self}, LockError>`",
     note = "or keep the type and say what to return then: `on_error = |err| …`"
 )]
+#[doc(hidden)]
 pub trait Fallible: Sized {
     /// The error type.
     type Error;
@@ -48,6 +49,7 @@ impl<T, E> Fallible for Result<T, E> {
     note = "say what to return then: `on_error = |err| …`",
     note = "or, where `{Self}` is a type of yours, implement it; with thiserror, add a variant: `#[error(transparent)] Lock(#[from] LockError)`"
 )]
+#[doc(hidden)]
 pub trait FromLockError {
     /// The error that carries `error`.
     fn from_lock_error(error: LockError) -> Self;

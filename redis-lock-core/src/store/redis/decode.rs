@@ -11,7 +11,7 @@ use redis::{RedisError, ServerError, Value};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::{Family, Kind};
-use crate::domain::label::harmless;
+use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::lease::{LARGEST_FENCE, read_fence};
 use crate::domain::status::LockKind;
 use crate::domain::value::ValueText;
@@ -255,7 +255,7 @@ fn integer(value: Option<&Value>) -> Option<i64> {
 /// A text, in the form of either version of the protocol.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::BulkString(bytes) => Some(text_or_hex(bytes)),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
         _ => None,
     }

@@ -10,7 +10,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::label::harmless;
+use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::domain::token::{MOST_TOKEN, Mark, WAITERS_MARK, cut};
@@ -284,7 +284,7 @@ fn standing(
     // Or the key expired between the two commands.
     let bytes = parsed::<Option<Vec<u8>>>(value)?.filter(|_| left != -2);
     let Some(bytes) = bytes else { return Ok((Standing::Nothing, None)) };
-    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let text = text_or_hex(&bytes);
     Ok((Standing::Value { bytes, text }, dialect.read_left(left)))
 }
 
