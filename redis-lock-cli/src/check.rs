@@ -11,10 +11,10 @@ use crate::args::{Check, Common};
 use crate::exit::{Code, Failure, reported};
 use crate::table;
 
-/// So many keys are looked at in a cluster, so that each of its primaries is likely to have one.
+/// How many keys are looked up in a cluster, so that each primary is likely to have one of them.
 const LOOKS: u32 = 64;
 
-/// So many locks are named in one warning.
+/// How many locks one warning names.
 const NAMED: usize = 5;
 
 pub(crate) async fn check(locks: &Locks, common: &Common, task: &Check) -> Result<Code, Failure> {
@@ -23,7 +23,8 @@ pub(crate) async fn check(locks: &Locks, common: &Common, task: &Check) -> Resul
     warnings.extend(of_server(&server));
     let (count, endless) = list(locks).await?;
     warnings.extend(of_endless(&endless));
-    let code = if warnings.is_empty() { Code::OK } else { Code::NO };
+    let fails = task.strict && !warnings.is_empty();
+    let code = if fails { Code::NO } else { Code::OK };
     if common.json {
         let report = json!({
             "ok": warnings.is_empty(),
@@ -46,7 +47,7 @@ pub(crate) async fn check(locks: &Locks, common: &Common, task: &Check) -> Resul
     reported(writeln!(stdout(), "{}", lines.join("\n")), code)
 }
 
-/// Acquires and releases a lock that no other program asks for.
+/// Acquires and releases a lock under a key of this process.
 async fn pair(locks: &Locks, task: &Check) -> Result<Duration, Failure> {
     let start = Instant::now();
     let key = format!("redis-lock-check:{}", std::process::id());
@@ -57,7 +58,7 @@ async fn pair(locks: &Locks, task: &Check) -> Result<Duration, Failure> {
     Ok(start.elapsed())
 }
 
-/// The server, and what was found when connecting to it, or to each node.
+/// The server, and the warnings from connecting to it or to each node.
 async fn look(locks: &Locks) -> Result<(ServerInfo, BTreeSet<String>), Failure> {
     let mut warnings = BTreeSet::new();
     let mut number = 0;
@@ -74,8 +75,8 @@ async fn look(locks: &Locks) -> Result<(ServerInfo, BTreeSet<String>), Failure> 
 fn of_server(server: &ServerInfo) -> Vec<String> {
     let mut warnings = Vec::new();
     if !server.scripts {
-        let what = "scripts are denied: there are mutexes only, and no locks for reading, no permits \
-                    and no locks of several keys; allow EVAL, EVALSHA and SCRIPT LOAD";
+        let what = "scripts are denied, so there are only mutexes: no read-write locks, permits or locks \
+                    of several keys; allow EVAL, EVALSHA and SCRIPT LOAD";
         warnings.push(what.into());
     }
     for node in &server.nodes {
@@ -86,7 +87,7 @@ fn of_server(server: &ServerInfo) -> Vec<String> {
     warnings
 }
 
-/// How many locks there are, and those of other clients that never end.
+/// The number of locks, and the keys of other clients' locks that never expire.
 async fn list(locks: &Locks) -> Result<(usize, Vec<String>), Failure> {
     let (mut count, mut endless) = (0, Vec::new());
     let mut listing = locks.list("*");
@@ -106,7 +107,7 @@ fn of_endless(endless: &[String]) -> Option<String> {
     let count = endless.len();
     (count > 0).then(|| {
         format!(
-            "{count} locks of other clients have no ttl and stay when their holder dies, among them \
+            "{count} locks of other clients have no ttl and stay if their holder dies, for example \
              {}; end those that are dead: redis-lock release KEY --reason TEXT",
             named.join(", ")
         )

@@ -30,6 +30,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if total.is_zero() { Err(FORMS.into()) } else { Ok(total) }
 }
 
+/// Where no time at all has a meaning, too.
+pub(crate) fn parse_or_zero(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { parse(text) }
+}
+
 pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),

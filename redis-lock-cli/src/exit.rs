@@ -11,11 +11,11 @@ pub(crate) struct Code(pub(crate) u8);
 
 impl Code {
     pub(crate) const OK: Self = Self(0);
-    /// Not held; of `check`: there are warnings.
+    /// Not held; of `check --strict`: there are warnings.
     pub(crate) const NO: Self = Self(1);
     /// `EX_USAGE`.
     pub(crate) const USAGE: Self = Self(64);
-    /// `EX_DATAERR`: a value of another program stands at the key, and may stay for ever.
+    /// `EX_DATAERR`: the key has a value of another program, which never expires.
     pub(crate) const FOREIGN: Self = Self(65);
     /// `EX_UNAVAILABLE`: the server can't be reached, or refuses.
     pub(crate) const UNAVAILABLE: Self = Self(69);
@@ -25,7 +25,7 @@ impl Code {
     pub(crate) const BUSY: Self = Self(75);
     /// `EX_PROTOCOL`: the lock was lost while the command ran.
     pub(crate) const LOST: Self = Self(76);
-    /// `EX_CONFIG`: no server was named, or an option has no meaning.
+    /// `EX_CONFIG`: no server was named, or an option's value makes no sense.
     pub(crate) const CONFIG: Self = Self(78);
     /// Like shells: the command exists but can't be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
     Usage(String),
-    /// Another holder has the lock, or has done what was to be done.
+    /// Another holder has the lock, or a success is recorded.
     Busy {
         error: LockError,
         code: u8,
@@ -98,8 +98,8 @@ impl Failure {
         }
     }
 
-    /// Whether it is to be told.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Whether it is printed.
+    pub(crate) fn is_printed(&self) -> bool {
         match self {
             Self::Busy { quiet, .. } => !quiet,
             _ => true,
@@ -110,6 +110,7 @@ impl Failure {
     pub(crate) fn word(&self) -> &'static str {
         match self.code() {
             _ if matches!(self, Self::Busy { error: LockError::Done { .. }, .. }) => "done",
+            _ if matches!(self, Self::Busy { error: LockError::Crowded { .. }, .. }) => "crowded",
             _ if matches!(self, Self::Busy { .. }) => "busy",
             Code::BUSY => "busy",
             Code::LOST => "lost",
@@ -145,8 +146,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The exit code of a command that has written its report. A reader that has closed the pipe changes nothing
-/// about it.
+/// The exit code of a command that has printed its report. It stays the same if the reader has closed the
+/// pipe.
 pub(crate) fn reported(
     written: Result<(), impl Into<Failure>>,
     code: Code,

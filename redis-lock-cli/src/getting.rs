@@ -15,8 +15,14 @@ pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> LockRequest {
 }
 
 /// Acquires it.
-pub(crate) async fn get(request: LockRequest, getting: &Getting) -> Result<Guard, Failure> {
+pub(crate) async fn get(mut request: LockRequest, getting: &Getting) -> Result<Guard, Failure> {
     let wait = if getting.no_wait { Wait::None } else { getting.wait };
+    if let Some(most) = getting.queue {
+        request = request.queue(most);
+    }
+    if let Some(limit) = getting.outage {
+        request = request.outage(limit);
+    }
     request.wait(wait).acquire().await.map_err(|error| match error.is_busy() {
         true => {
             let (code, quiet) = (getting.conflict_exit_code, getting.quiet);

@@ -24,6 +24,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use args::{Arguments, Task};
 use exit::{Code, Failure, reported};
@@ -35,7 +36,8 @@ fn main() -> ExitCode {
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
+            without_tip_to_quote(&mut error);
             let code = if error.use_stderr() { Code::USAGE } else { Code::OK };
             // A failure to write to standard error can't be reported.
             let _ = error.print();
@@ -49,9 +51,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// For an unknown option the parser suggests `-- --option`, which would run the option as a command.
+fn without_tip_to_quote(error: &mut clap::Error) {
+    let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) else {
+        return;
+    };
+    tips.retain(|tip| !tip.to_string().contains("as a value"));
+    if !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
 /// Reports why the program ends.
 fn failed(failure: &Failure, json: bool) -> ExitCode {
-    if failure.is_told() {
+    if failure.is_printed() {
         let line = match json {
             true => json::failure(failure),
             false => {
@@ -85,10 +98,10 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,
             Task::Check(task) => check::check(&locks, &common, &task).await,
-            // They need no server, and were carried out before.
+            // They need no server, and have returned above.
             Task::Man(_) | Task::Completions(_) => Ok(Code::OK),
         };
-        // Locks that were given up on the way are still being released.
+        // Sends the releases that are still queued.
         locks.shutdown().await;
         done
     })

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use redis_lock_core::{LockError, Locks, LocksBuilder};
 
 use crate::args::{Common, Task};
 use crate::exit::Failure;
 
-/// The locks on the server. Connected, because `run` would else wait as long for the server as for
-/// the lock.
+/// The locks on the server. Connects at once: a request would wait 10 seconds for a server that is not
+/// there.
 pub(crate) async fn locks(common: &Common, task: &Task) -> Result<Locks, Failure> {
     let mut builder = builder(common)?;
     if let Some(label) = label(task) {
@@ -19,7 +20,19 @@ pub(crate) async fn locks(common: &Common, task: &Task) -> Result<Locks, Failure
     if let Task::Check(check) = task {
         builder = builder.ttl(check.ttl).replicas(check.replicas);
     }
-    Ok(builder.connect().await?)
+    match outage(task) {
+        // The request waits for the server, and as long as it may.
+        Some(_) => Ok(builder.open()?),
+        None => Ok(builder.connect().await?),
+    }
+}
+
+fn outage(task: &Task) -> Option<Duration> {
+    match task {
+        Task::Run(run) => run.getting.outage,
+        Task::Acquire(acquire) => acquire.getting.outage,
+        _ => None,
+    }
 }
 
 /// Not read by clap, which would name both in every usage line, as if they were missing.
@@ -37,6 +50,9 @@ fn builder(common: &Common) -> Result<LocksBuilder, Failure> {
     let mut builder = Locks::builder().url(url.ok_or(LockError::NotConfigured)?);
     if let Some(namespace) = namespace(common) {
         builder = builder.namespace(namespace);
+    }
+    if let Some(time) = common.rejoin {
+        builder = builder.rejoin(time);
     }
     if let Some(file) = &common.sentinel_password_file {
         let text = String::from_utf8_lossy(&read(file)?).into_owned();

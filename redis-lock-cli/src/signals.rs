@@ -7,12 +7,12 @@ use std::{fs, io};
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Those that people send to a command. Each ends a process that does not expect it, and the
-/// command would run on unprotected if that were this one.
+/// Signals that are sent to a command. Each ends a process without a handler, and the command would run
+/// on without the lock.
 const ENDS: [Number; 6] =
     [Number::INT, Number::TERM, Number::HUP, Number::QUIT, Number::USR1, Number::USR2];
 
-/// Those by which a terminal stops a process. The command would run on if only this process stopped.
+/// Signals by which a terminal stops a process. The command would run on if only this process stopped.
 const STOPS: [Number; 3] = [Number::TSTP, Number::TTIN, Number::TTOU];
 
 pub(crate) struct Signals {
@@ -21,16 +21,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on they end this process no more. Those that were ignored before, as `nohup` has it, are
-    /// ignored by the command as well.
+    /// From now on `next` returns them, and they no longer end this process. A signal that was ignored
+    /// when this process started, as `nohup` ignores HUP, stays ignored, here and in the command.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self { ignored: ignored(), signals: Vec::new() };
         signals.add(&ENDS)?;
         Ok(signals)
     }
 
-    /// From now on they stop this process no more, and the end of a child is reported. Without a handler
-    /// the system forgets the status of a child if the parent of this process ignored SIGCHLD.
+    /// From now on `next` also returns the signals of job control, and SIGCHLD. Without a handler the
+    /// system drops the status of a child if the parent of this process ignored SIGCHLD.
     pub(crate) fn listen_to_jobs(&mut self) -> io::Result<()> {
         self.ignored &= !bit(Number::CHILD);
         self.add(&[Number::CHILD, Number::CONT])?;

@@ -160,3 +160,70 @@ fn a_signal_ends_acquire_and_leaves_no_lock() {
     assert_eq!(program.wait().unwrap().code(), Some(128 + 15));
     server.assert_clean();
 }
+
+#[test]
+fn acquire_takes_nothing_when_the_token_cannot_be_printed() {
+    let server = Server::start();
+    let acquire = |output: &str| {
+        let program = env!("CARGO_BIN_EXE_redis-lock");
+        let mut command = support::command_of("sh", &server);
+        command.args(["-c", &format!("exec {program} acquire job --ttl 1m -n {output}")]);
+        Program::spawn(command).output("")
+    };
+    let closed = acquire(">&-");
+    assert_eq!(code(&closed), 74, "{}", text(&closed.stderr));
+    assert!(text(&closed.stderr).contains("standard output is closed"), "{closed:?}");
+    assert!(!server.exists("lock:job"));
+    let full = acquire("> /dev/full");
+    assert_eq!(code(&full), 74, "{}", text(&full.stderr));
+    server.assert_clean();
+    assert_eq!(code(&acquire("> /dev/null")), 0, "the token was dropped on purpose");
+    assert!(server.exists("lock:job"));
+}
+
+#[test]
+fn an_outage_is_waited_for_as_long_as_it_may_last() {
+    let server = Server::start();
+    server.kill9();
+    let start = Instant::now();
+    let job = ["run", "job", "--outage", "200ms", "--", "true"];
+    assert_eq!(code(&run(&server, &job)), 69);
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    let job = ["run", "job", "--outage", "1m", "--", "echo", "ran"];
+    let mut waiting = support::Running::start(&server, &job);
+    server.restart();
+    assert_eq!(waiting.line(), "ran");
+    assert_eq!(waiting.end().0, 0);
+}
+
+#[test]
+fn the_server_keeps_the_lock_for_the_margin() {
+    let server = Server::start();
+    let job = ["run", "job", "--ttl", "10s", "--margin", "1m", "--", "sh", "-c", "echo up; read _"];
+    let mut command = support::command(&server);
+    command.args(job).stdin(std::process::Stdio::piped());
+    let mut running = support::Running::spawn(command);
+    assert_eq!(running.line(), "up");
+    assert!(
+        server.pttl("lock:job").is_some_and(|left| left > 20_000),
+        "{:?}",
+        server.pttl("lock:job")
+    );
+    drop(running.program.stdin());
+    assert_eq!(running.end().0, 1, "`read` found the end of its input");
+    server.assert_clean();
+}
+
+#[test]
+fn a_full_queue_is_reported_at_once() {
+    let server = Server::start();
+    let _guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    let waiting = support::Running::start(&server, &["run", "job", "--queue", "1", "--", "true"]);
+    let waits = || !locks(&server).blocking_status("job").unwrap().waiters.is_empty();
+    eventually(10 * SECOND, "it waits", waits);
+    let full = run(&server, &["run", "job", "--queue", "1", "-E", "9", "--json", "--", "true"]);
+    assert_eq!(code(&full), 9, "{}", text(&full.stderr));
+    assert_eq!(objects(&full.stderr)[0]["error"], "crowded");
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.end().0, 128 + 15);
+}

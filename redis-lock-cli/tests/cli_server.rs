@@ -18,9 +18,12 @@ fn check_says_what_an_operator_should_know() {
     server.run::<()>("SET lock:stray x");
     server.run::<()>("CONFIG SET maxmemory-policy allkeys-lru");
     server.run::<()>("CONFIG SET appendonly no");
-    let ill = run(&server, &["check", "--replicas", "0"]);
+    let ill = run(&server, &["check", "--strict", "--replicas", "0"]);
     let said = text(&ill.stdout);
     assert_eq!(code(&ill), 1, "{said}");
+    let probed = run(&server, &["check"]);
+    assert_eq!(code(&probed), 0, "warnings alone do not fail a probe: {}", text(&probed.stderr));
+    assert_eq!(text(&probed.stdout).matches("warning").count(), 3, "{}", text(&probed.stdout));
     for warning in ["appendonly", "allkeys-lru", "`stray`"] {
         assert!(said.contains(warning), "{warning}: {said}");
     }
@@ -37,7 +40,8 @@ fn check_says_what_an_operator_should_know() {
 fn check_notices_missing_rights_and_a_short_ttl() {
     let server = Server::builder().user("app on >hush ~* &* +@all -eval -evalsha").start();
     let mut mute = bare_command();
-    mute.env("REDIS_URL", format!("redis://app:hush@127.0.0.1:{}", server.port())).arg("check");
+    mute.env("REDIS_URL", format!("redis://app:hush@127.0.0.1:{}", server.port()))
+        .args(["check", "--strict"]);
     let mute = mute.output().unwrap();
     assert_eq!(code(&mute), 1);
     assert!(text(&mute.stdout).contains("scripts are denied"), "{}", text(&mute.stdout));
@@ -46,9 +50,9 @@ fn check_notices_missing_rights_and_a_short_ttl() {
         group.sentinels().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let url = format!("redis-sentinel://{}/{}", hosts.join(","), group.name());
     let mut short = bare_command();
-    let short = short.args(["check", "--ttl", "1s", "--url", &url]).output().unwrap();
+    let short = short.args(["check", "--strict", "--ttl", "1s", "--url", &url]).output().unwrap();
     assert_eq!(code(&short), 1);
-    assert!(text(&short.stdout).contains("shorter than a fail-over"), "{}", text(&short.stdout));
+    assert!(text(&short.stdout).contains("shorter than a fail"), "{}", text(&short.stdout));
 }
 
 #[test]
@@ -138,6 +142,42 @@ fn help_has_headings_and_plain_words() {
         let help = text(&run(&server, &[task, "--help"]).stdout);
         assert!(help.contains("\nServer:\n") && help.contains("\nOutput:\n"), "{task}: {help}");
     }
+    let help = text(&run(&server, &["run", "--help"]).stdout);
+    let headings = ["\nWaiting:\n", "\nLock:\n", "\nJob:\n", "\nServer:\n"].map(|it| help.find(it));
+    assert!(headings.is_sorted() && headings[0].is_some(), "{help}");
     let manual = text(&run(&server, &["--help"]).stdout);
+    let order =
+        ["  run ", "  ls ", "  check ", "EXAMPLES", "EXIT STATUS"].map(|it| manual.find(it));
+    assert!(order.is_sorted() && order[0].is_some(), "{manual}");
+    assert!(manual.contains("redis-quorum://") && manual.contains("date -u"), "{manual}");
     assert!(manual.contains("not held") && manual.contains("usage error"), "{manual}");
+}
+
+#[test]
+fn an_unknown_option_is_not_suggested_as_the_command() {
+    let server = Server::start();
+    let unknown = run(&server, &["run", "job", "--outrage", "1m", "--", "true"]);
+    let said = text(&unknown.stderr);
+    assert_eq!(code(&unknown), 64, "{said}");
+    assert!(said.contains("--outage") && !said.contains("-- --"), "{said}");
+    let unknown = text(&run(&server, &["run", "job", "--xyz", "--", "true"]).stderr);
+    assert!(
+        unknown.contains("unexpected argument '--xyz'") && !unknown.contains("-- --"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn rejoin_is_a_quorum_s_and_no_other_server_s() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let nodes: Vec<_> = servers.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let url = format!("redis-quorum://{}", nodes.join(","));
+    let job = ["run", "job", "--url", &url, "-n", "--rejoin"];
+    // The nodes have just been started, so they vote only where they may vote at once.
+    let young = run(&servers[0], &[job.as_slice(), &["10m", "--", "true"]].concat());
+    assert_eq!(code(&young), 69, "{}", text(&young.stderr));
+    let ran = run(&servers[0], &[job.as_slice(), &["0s", "--", "true"]].concat());
+    assert_eq!(code(&ran), 0, "{}", text(&ran.stderr));
+    let alone = run(&servers[0], &["run", "job", "--rejoin", "10m", "--", "true"]);
+    assert_eq!(code(&alone), 78, "{}", text(&alone.stderr));
 }

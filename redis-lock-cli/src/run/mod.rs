@@ -28,6 +28,9 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     if !task.no_fence && !kind.read && kind.permits.is_none() {
         request = request.fenced();
     }
+    if let Some(margin) = task.margin {
+        request = request.margin(margin);
+    }
     if let Some(least) = task.min_hold {
         request = request.min_hold(least);
     }

@@ -97,7 +97,7 @@ impl<'a> Supervisor<'a> {
         if self.lost.is_none() && !self.guard.is_held() {
             self.lost = Some(self.guard.lost().await);
         }
-        (self.child.ended.unwrap_or(Code::of_signal(Signal::KILL.as_raw())), self.lost)
+        (self.child.ended.unwrap_or_else(|| Code::of_signal(Signal::KILL.as_raw())), self.lost)
     }
 
     fn group(&self) -> Group {
@@ -117,7 +117,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn begin_grace(&mut self) {
-        self.deadline.get_or_insert(Instant::now() + self.grace);
+        self.deadline.get_or_insert_with(|| Instant::now() + self.grace);
     }
 
     async fn on_signal(&mut self, signal: Signal) {

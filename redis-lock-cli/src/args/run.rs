@@ -1,0 +1,103 @@
+//! The arguments of `run`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Getting, Key, LOCK};
+use crate::duration;
+
+const JOB: &str = "Job";
+
+/// Run a command while holding a lock
+///
+/// Waits for the lock, runs the command, renews the lock while the command runs, and exits as the
+/// command did.
+///
+/// The lock is given back when no process of the command's process group is left. Pipes and
+/// background jobs of a script belong to the group. A process that leaves it does not keep the lock:
+/// a daemon, a command under setsid, the jobs of an interactive shell. When processes run on for a
+/// second after the command, a line on standard error names them.
+///
+/// INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group, except those that were ignored
+/// when redis-lock was started, as nohup ignores HUP. After INT or TERM the group has --grace to end,
+/// then it gets KILL.
+///
+/// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed), the
+/// group gets TERM, and KILL after --grace. The exit code is then 76, not the command's.
+///
+/// In a terminal the command has the foreground. Ctrl-Z stops the command and redis-lock, so the lock
+/// ends after --ttl. When they are continued, redis-lock asks the server first. If the lock was lost,
+/// the command is killed before it runs on.
+///
+/// On Linux the command gets KILL when redis-lock dies without passing a signal on, for example by
+/// KILL. This reaches the command itself, not what it has started: use `exec` in scripts, and let the
+/// store compare REDIS_LOCK_FENCE if that matters. Other systems have nothing like it.
+///
+/// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
+/// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
+///
+/// With --json, what happens is written to standard error, one object a line: `event` is
+/// `acquired` (with key, token, fence, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
+/// or `error`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) getting: Getting,
+    /// Keep the lock at least this long, even if the command ends earlier
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
+    pub(crate) min_hold: Option<Duration>,
+    /// Stop the command when it has had the lock this long; 24 hours by default
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Record that the command exited with 0. For this long after it got the lock, `run --once` does not
+    /// run the command again
+    #[arg(
+        long,
+        value_parser = duration::parse,
+        value_name = "TIME",
+        conflicts_with_all = ["read", "permits"],
+        help_heading = JOB
+    )]
+    pub(crate) once: Option<Duration>,
+    /// Exit with this code when --once found a recorded success
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "CODE",
+        requires = "once",
+        help_heading = JOB
+    )]
+    pub(crate) done_exit_code: u8,
+    /// After INT, TERM or a loss, the time until the command's processes get KILL
+    #[arg(
+        long,
+        default_value = "5s",
+        value_parser = duration::parse,
+        value_name = "TIME",
+        help_heading = JOB
+    )]
+    pub(crate) grace: Duration,
+    /// How long the lock outlives a redis-lock that was killed
+    #[arg(
+        long,
+        default_value = "30s",
+        value_parser = duration::parse,
+        value_name = "TIME",
+        help_heading = LOCK
+    )]
+    pub(crate) ttl: Duration,
+    /// Have the server keep the lock this much longer than redis-lock relies on it, for pauses of this
+    /// machine and steps of the server's clock
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = LOCK)]
+    pub(crate) margin: Option<Duration>,
+    /// Don't ask for a fencing token; the server keeps a counter for it
+    #[arg(long, help_heading = LOCK)]
+    pub(crate) no_fence: bool,
+    /// The command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND", help_heading = None)]
+    pub(crate) command: Vec<OsString>,
+}
