@@ -1,6 +1,6 @@
 //! What threads wait for each other with, in the primitives that `tests/threads` tries.
 //!
-//! There these names stand for the types of a scheduler, which tries many orders of the threads' steps.
+//! There these names mean the types of a scheduler, which tries many orders of the threads' steps.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,8 +20,7 @@ use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 
-/// A mutex that is used on after a thread has panicked with it: what it guards is changed in steps that leave it
-/// whole.
+/// A mutex that stays usable after a thread has panicked with it: each step leaves its content whole.
 #[derive(Debug, Default)]
 pub(crate) struct NonPoisonMutex<T>(Mutex<T>);
 
@@ -77,7 +76,7 @@ impl NewsWaiters {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Wakes the one that has waited longest.
+    /// Wakes the thread that has waited longest.
     pub(crate) fn wake_one(&self) {
         self.news.notify_one();
     }

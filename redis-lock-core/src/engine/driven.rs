@@ -15,8 +15,8 @@ use crate::lock::Reap;
 /// The results of one turn that the simulation drove.
 pub(crate) struct Driven {
     pub(crate) due: Moment,
-    /// The places to which connections are to be made, with the numbers of the attempts. At the
-    /// unrouted place it is a read of the map.
+    /// The places that need a connection, with the numbers of the attempts. At the unrouted
+    /// place the connection reads the map.
     pub(crate) connects: Vec<(PlaceId, u64)>,
     pub(crate) is_done: bool,
 }
@@ -136,7 +136,8 @@ impl Core {
         self.index.lock().contains_key(token)
     }
 
-    /// How many entries each table has, and at most, where there are so many keys.
+    /// The number of entries in each table, and the most that it may have for this number of
+    /// keys.
     pub(crate) fn sizes(&self, keys: usize) -> [(&'static str, usize, usize); 5] {
         let [machines, timers, lines] = self.table.sizes();
         let (leaving, named) = (self.leaving().len(), self.index.lock().len());

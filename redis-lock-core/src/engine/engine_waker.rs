@@ -8,7 +8,7 @@ use crate::sync::{AtomicBool, AtomicU64, Notify, Ordering};
 pub(crate) struct EngineWaker {
     is_woken: AtomicBool,
     notify: Notify,
-    /// When the engine wakes by itself. Timers that are due later need not wake it.
+    /// When the engine wakes without a call. Timers that are due later need not wake it.
     sleeps_until: AtomicU64,
 }
 

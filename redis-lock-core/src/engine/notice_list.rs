@@ -12,7 +12,7 @@ const STUCK: Duration = Duration::from_millis(50);
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
 
-/// A list of what each is carried out by itself, on threads that are started as they are needed.
+/// A list whose items are carried out one at a time, on threads that start when they are needed.
 #[derive(Debug)]
 pub(crate) struct NoticeList<N> {
     list: Mutex<List<N>>,
@@ -58,8 +58,8 @@ impl<N> NoticeList<N> {
         self.push(notices, true);
     }
 
-    /// Adds notices that this thread is going to take, for others in case it is blocked meanwhile. Returns
-    /// whether the engine has to be woken to watch them.
+    /// Adds notices that this thread will take, so that other threads can take them if it blocks. Returns
+    /// whether the engine must wake to watch them.
     pub(super) fn add_own(&self, notices: &mut VecDeque<N>) -> bool {
         self.push(notices, false)
     }
@@ -85,8 +85,9 @@ impl<N> NoticeList<N> {
         self.list().notices.pop_front().map(|(_, notice)| notice)
     }
 
-    /// Wakes a thread that carries out what was left to it; a new one runs `serve`. What a thread has added
-    /// for itself it can do sooner: a runtime whose clock is paused would idle and jump meanwhile.
+    /// Wakes a thread that carries out what was left to it; a new one runs `serve`. A thread carries out
+    /// the notices that it added itself, because a runtime with a paused clock would otherwise idle and
+    /// jump ahead.
     pub(super) fn hand_to_thread(&self, serve: impl FnOnce() + Send + 'static) {
         let mut list = self.list();
         if !std::mem::take(&mut list.is_left) || list.notices.is_empty() {

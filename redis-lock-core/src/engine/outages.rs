@@ -1,5 +1,5 @@
-//! Which servers fail, and what operators are told about it: a line when it begins, one a minute
-//! while it lasts, and one when it is over.
+//! Which servers fail, and what operators read: a line when an outage begins, one a minute while
+//! it lasts, and one when it ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use crate::domain::error::Fault;
 use crate::observe::OutageLine;
 use crate::sync::NonPoisonMutex;
 
-/// The shortest time between two warnings of one kind about one server. So a server that fails and
-/// works by turns gets two lines in this time.
+/// The shortest time between two warnings of one kind about one server. A flapping server causes
+/// two lines in this time.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The failures of one kind at one server, the present ones or the last ones.
@@ -128,7 +128,7 @@ impl Outages {
     }
 }
 
-/// Whether only a write shows that the server does not fail in this way any more.
+/// Whether only a write can show that this failure is over.
 fn needs_write(kind: BackendErrorKind) -> bool {
     use BackendErrorKind::{Full, NotReplicated, ReadOnly, Rights};
     matches!(kind, Full | NotReplicated | ReadOnly | Rights)

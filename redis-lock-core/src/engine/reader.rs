@@ -1,10 +1,10 @@
 //! Reads answers on the callers' own runtime.
 //!
 //! An answer that the engine's thread reads costs a thread switch. So when the tasks of a runtime
-//! send many commands, a task of that runtime reads instead. It has no connection of its own and
-//! decides nothing: it takes the role of the reader from the engine. The engine takes it back when
-//! the task ends, and when answers are not read for 20 ms: then the runtime's threads are blocked,
-//! or a current-thread runtime is not driven.
+//! send many commands, a task of that runtime reads instead. The task uses the engine's connection
+//! and decides nothing: it takes the role of the reader from the engine. The engine takes the role
+//! back when the task ends, and when answers are not read for 20 ms. Then the runtime's threads
+//! are blocked, or a current-thread runtime is not driven.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -68,12 +68,12 @@ struct Role {
     epoch: u64,
     /// Tells this time of reading from later ones.
     number: u64,
-    /// What this task has to know. Another one that reads by now can't take it away.
+    /// News for this task. A task that reads by now can't take it away.
     news: Arc<TaskWaker>,
 }
 
 impl Role {
-    /// Takes the role from the engine; `None` when the connection has been replaced meanwhile.
+    /// Takes the role from the engine; `None` when the connection has been replaced.
     fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: RuntimeId) -> Option<Self> {
         let number = {
             let mut traffic = place.path.traffic();
@@ -127,7 +127,7 @@ enum Woken {
     Arrived,
     /// Another thread has something to send.
     Asked,
-    /// The runtime cannot watch the socket any more.
+    /// The runtime can't watch the socket, because it is shutting down.
     Unwatchable,
 }
 

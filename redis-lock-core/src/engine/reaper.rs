@@ -21,7 +21,7 @@ pub(crate) struct Reaper {
     owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
-    /// Whether the engine has ended, so that nothing is taken out any more.
+    /// Whether the engine has ended. Then tokens are only added.
     is_over: bool,
 }
 
@@ -112,7 +112,7 @@ impl Reaper {
         self.pausing.is_empty()
     }
 
-    /// Takes out all tokens, to be given up. No caller waits for them any more.
+    /// Takes out all tokens, to be given up. Their callers have left.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
         self.owed.clear();
         std::mem::take(&mut self.pausing).into_values()
@@ -152,7 +152,7 @@ mod tests {
         reap
     }
 
-    /// A release that was answered and has to be repeated.
+    /// A release that was answered and must be repeated.
     fn answered() -> Box<Reap> {
         let (mut reap, now) = (unawaited(), Moment::at_millis(2_000));
         reap.put_in_doubt(now, None);

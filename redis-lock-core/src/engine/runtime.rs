@@ -56,8 +56,8 @@ impl CurrentRuntime {
 }
 
 impl RuntimeId {
-    /// The runtime whose task, or `block_on`, calls, and which can read answers sooner than the engine's thread.
-    /// None for the engine, a thread without a runtime, or one that blocks its runtime.
+    /// The runtime of the calling task or `block_on`, if it can read answers sooner than the engine's thread.
+    /// `None` for the engine, for a thread without a runtime, and for a thread that blocks its runtime.
     pub(super) fn of_caller() -> Option<Self> {
         let is_blocked = BLOCKING_CALLS.try_with(Cell::get).unwrap_or_default() > 0;
         if is_blocked { None } else { CurrentRuntime::find().map(|runtime| runtime.id()) }

@@ -26,8 +26,8 @@ impl TaskWaker {
     }
 }
 
-/// Wakes all who watch. While the role of the reader changes hands, there may be two: with one waker for
-/// both, the one that has lost the role would get what the other one has to know.
+/// Wakes all who watch. While the role of the reader changes hands, two tasks may watch. With one waker
+/// for both, the task that has lost the role would get the news of the other.
 #[derive(Debug, Default)]
 pub(crate) struct SharedNews(Mutex<Vec<Weak<TaskWaker>>>);
 

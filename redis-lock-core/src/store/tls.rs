@@ -52,8 +52,8 @@ impl Certificates {
         redis::Client::build_with_tls(client.get_connection_info().clone(), certificates)
     }
 
-    /// How to speak TLS to these servers on connections of our own. `None` where it is not spoken, or
-    /// only the driver knows how: the user may have given a client with certificates in it.
+    /// How to speak TLS to these servers on our connections. `None` if TLS is not used, or if only
+    /// the driver knows how: the user may have given a client with certificates.
     ///
     /// Reads the certificates of the platform, which takes many milliseconds. So it is called once,
     /// by the builder, and not on the engine's thread when it connects.

@@ -50,8 +50,8 @@ pub(crate) trait Wire: Send {
         Some(oldest)
     }
 
-    /// When something that it waits for by itself must have come, so that [`fill`](Self::fill) has to be
-    /// called again.
+    /// When something that it expects must have arrived, so that [`fill`](Self::fill) must be called
+    /// again.
     fn due(&self) -> Moment {
         Moment::NEVER
     }
@@ -91,8 +91,8 @@ pub(crate) enum Pulled {
 
 /// Says when a wire can read or write.
 pub(crate) trait Readiness: Send + Sync {
-    /// Ready when something may have arrived and, if `sending`, also when more can be sent. Only
-    /// the task that polled last is woken.
+    /// Ready when something may have arrived. If `sending`, also ready when more can be sent.
+    /// Only the task that polled last is woken.
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>>;
 }
 
@@ -147,7 +147,7 @@ pub(crate) trait Connector: Send + Sync {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A subscription that ends sooner than this counts as one that could not be made.
+/// A subscription that ends sooner than this counts as failed.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 
 /// Subscribes again whenever the subscription ends, until the connection beside it ends. Says why none
@@ -188,7 +188,7 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
     })
 }
 
-/// Why a command is not sent any more.
+/// Why a command is dropped instead of sent.
 pub(crate) const UNWANTED: &str = "no caller wants the lock any more";
 
 /// What connections say of commands without an answer.
@@ -218,7 +218,7 @@ impl Fault {
     }
 }
 
-/// What a caller hears of a panic of ours.
+/// The text that a caller gets for a panic of ours.
 pub(crate) fn bug() -> Fault {
     Fault::new(FaultClass::Permanent, BUG).of(BackendErrorKind::Protocol)
 }
@@ -231,8 +231,7 @@ pub(crate) type NodeName = Arc<str>;
 pub(crate) enum Redirect {
     /// Another node has the slot.
     Moved { slot: u16, to: NodeName },
-    /// Another node has this key while its slot is being moved there. It has to be asked with
-    /// `ASKING`.
+    /// Another node has this key while its slot moves there. Ask it with `ASKING`.
     Ask { to: NodeName },
 }
 

@@ -1,4 +1,4 @@
-//! The path to one place: a queue of entries, the connection behind it, and its supervision.
+//! The path to one place: a queue of entries, the connection, and its supervision.
 //!
 //! All commands for a lock go through the queue of its place, so those of different threads reach
 //! the server in the order in which they were put there, even after a reconnect. Decisions
@@ -68,7 +68,7 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
-    /// What callers are told.
+    /// What callers learn.
     pub(crate) told: Vec<Told>,
     pub(crate) news: Vec<News>,
     /// The numbers under which the driver of the path has to connect, and to report the result.
@@ -99,7 +99,7 @@ pub(crate) struct Traffic {
     distrust_after: Option<Duration>,
 }
 
-/// Questions that no machine wants any more.
+/// Questions that their machines have dropped.
 #[derive(Default)]
 struct DroppedQuestions {
     /// Those that have no outcome. No further round of them is sent.
@@ -108,7 +108,8 @@ struct DroppedQuestions {
     limit: usize,
     /// Questions whose outcome became unknown: their machines may not have been notified yet.
     lost: BTreeSet<u64>,
-    /// The keys of dropped questions whose outcome became unknown, until releases that wait are told.
+    /// The keys of dropped questions whose outcome became unknown, until the waiting releases learn
+    /// of it.
     doubtful: BTreeSet<Arc<str>>,
 }
 
@@ -118,7 +119,7 @@ impl DroppedQuestions {
         entry.number().is_some_and(|number| self.numbers.contains(&number))
     }
 
-    /// The same, for one that is settled now.
+    /// The same, for a question that is settled now.
     fn take(&mut self, entry: &SentEntry) -> bool {
         entry.number().is_some_and(|number| self.numbers.remove(&number))
     }
@@ -131,7 +132,7 @@ enum ConnectionState {
     Up(Up),
     /// The last try failed. Another one follows.
     Down(Fault),
-    /// The path is not used any more: the node has no keys.
+    /// The path is closed: the node has no keys left.
     Retired,
 }
 

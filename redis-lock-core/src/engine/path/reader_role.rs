@@ -69,14 +69,14 @@ impl ReaderRole {
         self.number
     }
 
-    /// Takes out whether a task has lost the role, and has to be woken.
+    /// Takes out whether a task has lost the role and must be woken.
     pub(crate) fn take_deposed(&mut self) -> bool {
         std::mem::take(&mut self.has_deposed)
     }
 
-    /// Whether the tasks of the reader's runtime have asked nothing for a while. What the engine asks by
-    /// itself, such as renewals, it reads by itself: passing the answers on would wake one more thread for
-    /// each batch, and looking whether they are read would wake the engine all the time.
+    /// Whether the tasks of the reader's runtime have been quiet for a while. Then the engine reads the
+    /// answers to its renewals itself. Passing them on would wake one more thread for each batch, and
+    /// checking whether a task reads them would wake the engine all the time.
     pub(crate) fn is_quiet(&self, now: Moment) -> bool {
         self.reader != Reader::Engine && now.since(self.tasks_asked) > QUIET
     }
@@ -92,7 +92,7 @@ impl ReaderRole {
         self.reader == Reader::Engine && !self.opening.contains(&runtime) && runtime.can_watch()
     }
 
-    /// From now on a task tries to become the reader after so many commands.
+    /// Sets after how many commands a task tries to become the reader.
     #[cfg(test)]
     pub(crate) fn open_after(&mut self, commands: u32) {
         self.opens_after = commands;

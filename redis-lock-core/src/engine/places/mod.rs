@@ -1,9 +1,9 @@
 //! The nodes of the arbiter, and which of them has which lock.
 //!
-//! Each node has a path of its own, so that a slow or dead node delays only its own locks. When
-//! there are several, a map says which node has which slot. It is read again whenever a node
-//! contradicts it. A place that is no longer on the map is closed: commands that were sent there
-//! get an unknown outcome, and queued ones go where the new map says.
+//! Each node has its path, so a slow or dead node delays only the locks that it stores. With
+//! several nodes, a map assigns slots to nodes. The engine reads the map again whenever a node
+//! contradicts it. A place that has left the map is closed: commands that were sent there get an
+//! unknown outcome, and queued commands follow the new map.
 
 mod routing;
 mod several;
@@ -75,12 +75,12 @@ impl Places {
         Self::One(Arc::new(place))
     }
 
-    /// Several nodes, or one that may be replaced by another.
+    /// Several nodes, or a node that another may replace.
     pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
         Self::Several(Box::new(Several::new(directory, time_limit, spread)))
     }
 
-    /// Where there are several nodes, or one that may be replaced by another.
+    /// Set for several nodes, or for a node that another may replace.
     pub(crate) fn as_several(&self) -> Option<&Several> {
         match self {
             Self::One(_) => None,
@@ -96,7 +96,7 @@ impl Places {
         }
     }
 
-    /// The only place, where there is only one.
+    /// The only place, if the configuration names a single server.
     pub(crate) fn only(&self) -> Option<&Arc<Place>> {
         match self {
             Self::One(place) => Some(place),

@@ -29,7 +29,7 @@ pub(crate) struct Several {
     /// The acquisitions of keys in several slots that are under way.
     pub(crate) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
-    /// Whether the engine has ended, so that no thread connects to new nodes any more.
+    /// Whether the engine has ended. Then no thread connects to new nodes.
     is_over: AtomicBool,
     /// The time limit for paths of new nodes.
     time_limit: Duration,
@@ -74,8 +74,8 @@ impl Several {
         self.routing().places().filter_map(|place| place.name.clone()).collect()
     }
 
-    /// New places are closed from now on. They are made while the routing is locked, so that whoever
-    /// asks for all places after this finds those that are not.
+    /// Closes places that are made from now on. Places are made while the routing is locked, so a
+    /// later listing of all places contains every open one.
     pub(crate) fn end(&self) {
         let _locked = self.routing.write().unwrap_or_else(PoisonError::into_inner);
         self.is_over.store(true, Ordering::Release);

@@ -16,7 +16,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::wire::keep_listening;
 use crate::store::{Connector, Event, Hints};
 
-/// How often nodes that come and go are told of, at most.
+/// The shortest time between two reports about nodes that come and go.
 const RETURN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long the first node that grants a lock waits for the others, which are about to.

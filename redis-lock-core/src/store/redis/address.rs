@@ -48,8 +48,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The user's function from the address that a node announces to the address where it can be
-/// reached.
+/// The user's function from the address that a node announces to a reachable address.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
 /// The redirect that a reply of the node `asked` contains, if any.

@@ -33,7 +33,7 @@ struct KnownToken {
 /// How an attempt ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The token has every key, or nothing of it is left on the server.
+    /// The token has every key, or the server has nothing left of it.
     Clear,
     /// The token waits in the queue of this group.
     Queued(usize),
@@ -68,8 +68,8 @@ impl ClusterMode {
         self.is_one.store(is_one, Ordering::Relaxed);
     }
 
-    /// Begins an attempt. Returns it, and the group in whose queue the token is, if nothing else is
-    /// left of earlier attempts. `None` when the token can't be used any more.
+    /// Begins an attempt. Returns the attempt, and the group in whose queue the token is, if
+    /// nothing else is left of earlier attempts. `None` when the token can't be used again.
     pub(super) fn begin(
         self: &Arc<Self>,
         token: &Arc<str>,
@@ -129,7 +129,8 @@ impl GroupAttempt {
         }
     }
 
-    /// Returns `false` when the token was asked for again. One that was released is given back as well.
+    /// Returns `false` when the token was asked for again. A token that was released is given back as
+    /// well.
     fn go_on(&self, stage: AttemptStage) -> bool {
         let mut tokens = self.cluster.tokens.lock();
         tokens.get_mut(&self.token).is_none_or(|known| {

@@ -26,7 +26,7 @@ use crate::store::TlsSettings;
 /// The driver's connection, which is authenticated.
 pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
-    /// Its task, and the socket that it uses. `None` over TLS, which the driver goes on speaking.
+    /// Its task, and the socket that it uses. `None` over TLS, which the driver keeps.
     own: Option<(JoinHandle<()>, Socket)>,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn connect(
     Ok(Introduced { driver, own: socket.map(|socket| (task, socket)) })
 }
 
-/// A connection that the driver goes on using.
+/// A connection that the driver keeps using.
 pub(super) async fn driver(
     client: &redis::Client,
     terms: &Terms,
@@ -130,8 +130,8 @@ pub(super) fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None)
 }
 
-/// What the driver is to use; `None` when only the driver knows how to reach the server: over TLS, when
-/// the user gave a client with certificates in it. Beside it the socket, where it is not TLS.
+/// What the driver uses; `None` when only the driver knows how to reach the server, as over TLS with a
+/// client that has certificates. The second value is the socket, if TLS is not used.
 async fn stream(
     info: &ConnectionInfo,
     tls: Option<&TlsSettings>,
@@ -167,8 +167,8 @@ async fn secured(
     Ok(Box::new(connector.connect(name, stream).await?))
 }
 
-/// Connects to all addresses of a host at once, and goes on with the first that is `ready`: some may
-/// lead nowhere.
+/// Connects to all addresses of a host at once, and keeps the first that is `ready`. Some may lead
+/// nowhere.
 async fn first_of<T, R>(
     host: &str,
     port: u16,

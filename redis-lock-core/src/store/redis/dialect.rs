@@ -23,8 +23,8 @@ pub(super) enum Dialect {
 /// other programs apart.
 pub(super) const MOST_READ: usize = 4096;
 
-/// Commands that change nothing. A server that knows all of them has [`Dialect::Ranges`], and one that
-/// knows all but the first has [`Dialect::Millis`].
+/// Commands that change nothing. A server that knows all of them has [`Dialect::Ranges`]. A server
+/// that lacks only the first has [`Dialect::Millis`].
 pub(super) const PROBES: [&[&str]; 7] = [
     &["GETRANGE", "~", "0", "0"],
     &["PTTL", "~"],

@@ -97,7 +97,7 @@ impl ServerLine {
     /// Sends these commands.
     ///
     /// # Errors
-    /// Also when the socket does not take them all now.
+    /// Fails also when the socket does not take all bytes now.
     pub(super) fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
         cmds.into_iter().for_each(|cmd| self.out().send(cmd));
         self.flush()?;
@@ -158,7 +158,7 @@ impl OwnLine {
 type DriverReply = Result<Value, RedisError>;
 
 /// The driver's connection, as over TLS. One task hands it the commands one at a time, in order, so that each
-/// has a reply of its own.
+/// gets its reply.
 pub(super) struct DriverLine {
     /// Commands that have to be sent.
     out: Vec<Cmd>,

@@ -106,8 +106,8 @@ struct Subscription {
     pushes: mpsc::UnboundedReceiver<PushInfo>,
 }
 
-/// Subscribes to the channel, and to the plain one; `None` when the server or the user's rights don't
-/// allow the former.
+/// Subscribes to the sharded channel and to the plain one; `None` when the server or the user's
+/// rights deny the sharded one.
 async fn subscribe_sharded(
     client: &redis::Client,
     channel: &str,

@@ -59,15 +59,15 @@ pub(super) enum AtomicBy {
 pub(super) struct Found {
     pub(super) delete: Delete,
     pub(super) atomic_by: AtomicBy,
-    /// Name and version, if the server says so.
+    /// Name and version, if the server reports them.
     pub(super) version: String,
     /// Whether it runs in cluster mode, where scripts may use keys of one slot only.
     pub(super) cluster: bool,
     /// Its run id, which changes with each start.
     pub(super) run: Option<String>,
-    /// How long it has run, by its own clock.
+    /// How long the server has run, by its clock.
     pub(super) uptime: Option<Duration>,
-    /// How many replicas are connected, if the server says so.
+    /// The number of connected replicas, if the server reports it.
     pub(super) replicas: u32,
     /// Warnings for operators.
     pub(super) warnings: Vec<String>,
@@ -138,8 +138,8 @@ pub(super) async fn probe(
     Ok(Found { delete, atomic_by, version, cluster, run, uptime, replicas, warnings })
 }
 
-/// Has the server keep the scripts. Only once it is known to serve this user: a server closes the connection of
-/// one that has not authenticated and sends much at once.
+/// Loads the scripts into the server. This waits until the server is known to serve this user: a server closes
+/// the connection of a client that sends much before it has authenticated.
 async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
     let load = scripts::all().map(|script| words(["SCRIPT", "LOAD", &script.code]));
     // What is missing is sent in full when it is needed.

@@ -165,7 +165,7 @@ impl Input {
 /// The longest reply that is accepted, far more than any command needs.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// The most values that one reply may consist of.
+/// The largest number of values in one reply.
 const MOST_VALUES: usize = 4 * 1024 * 1024;
 
 /// The bytes are no reply, so it is unknown where the next reply begins.
@@ -201,8 +201,8 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// Finds out what the stream begins with, which is what it was before, with more at its end. It
-    /// parses no values and does not recurse. After a part it goes on where it was.
+    /// Finds out what the stream begins with. The stream is what it was before, with more at its
+    /// end. This parses no values and does not recurse. After a part it continues from there.
     pub(super) fn go_on(&mut self, bytes: &[u8]) -> Result<Scanned, Malformed> {
         while self.missing > 0 {
             let from = self.at.max(self.looked);

@@ -1,9 +1,9 @@
 //! One round of waiting for replicas: what is sent, and what the replies say. No I/O happens here.
 //!
-//! `WAIT` returns how many replicas have what its own connection wrote. So something is written
-//! first, behind all that is to be confirmed. What was answered before the round begins is before
-//! it. A command that was only sent before the round may be executed after it: it counts when its
-//! key has its token, which is read first.
+//! `WAIT` returns how many replicas have what its connection wrote. So the round first writes
+//! something, after all commands that need confirmation. Commands that were answered before the
+//! round began come before that write. A command that was only sent before the round may be
+//! executed after it. It counts if its key has its token, which the round reads first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) struct WaitRound {
 pub(super) enum NextRound {
     /// More replies are to come.
     Wait,
-    /// The key could not be written. [`WaitRound::commands`] are to be sent for another.
+    /// The key could not be written. The round sends [`WaitRound::commands`] for another key.
     Again,
     /// The verdict, and for which commands it was given.
     Over(WaitVerdict, Vec<u64>),
@@ -84,7 +84,7 @@ impl WaitRound {
         !self.answered.is_empty()
     }
 
-    /// What is to be sent now; none when there is no other key to write.
+    /// The commands to send now; none if there is no other key to write.
     pub(super) fn commands(&mut self, now: Moment) -> Option<Vec<Cmd>> {
         let key = self.keys.pop_front()?;
         self.replies.clear();
@@ -156,7 +156,7 @@ impl WaitRound {
         }
     }
 
-    /// How many replicas have it. None, when the server is no primary any more.
+    /// How many replicas have it; `None` if the server is a replica now.
     fn got(&self) -> u32 {
         match self.replies.last() {
             Some(Value::Int(got)) => u32::try_from(*got).unwrap_or(0),

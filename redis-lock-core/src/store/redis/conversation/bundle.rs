@@ -1,8 +1,8 @@
 //! Bundles: renewals of many mutexes in one script call.
 //!
-//! Most of what a renewal costs the server is receiving it, so those that are sent at the same time are
-//! bundled. Each keeps its number and has an answer of its own. What the call could not do in the simple
-//! way is sent again by itself, and so are all renewals of a bundle that the server refuses as a whole.
+//! Most of what a renewal costs the server is receiving it, so renewals that are sent at the same time
+//! are bundled. Each keeps its number and gets an answer. A renewal that the call could not do in the
+//! simple way is sent again alone. If the server refuses the whole bundle, all its renewals are.
 
 use std::time::Duration;
 
@@ -155,9 +155,9 @@ impl Conversation {
     }
 }
 
-/// What the reply says of each of `count` renewals: `None` of one that is to be asked for by itself. The
-/// reply lists those that are not simply renewed: the number of such a one, or its negative if somebody
-/// waits. `None` when it is malformed.
+/// The answers to `count` renewals; `None` for a renewal that must be sent alone. The reply lists the
+/// exceptions: the number of a renewal that was not done, or its negative if a client waits. `None` when
+/// the reply is malformed.
 fn read(value: &Value, count: usize) -> Option<Vec<Option<Answer>>> {
     let Value::Array(odd) = value else { return None };
     let renewed = |waited_for| Some(Answer::Renewed { longer: None, waited_for });

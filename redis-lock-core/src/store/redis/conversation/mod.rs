@@ -51,7 +51,7 @@ struct Asked {
 /// What the next reply belongs to.
 #[expect(clippy::large_enum_variant, reason = "almost all are of the large one")]
 enum Expected {
-    /// To an `ASKING`. Its reply means nothing; the command after it has a reply of its own.
+    /// The reply to `ASKING`. It means nothing; the command that follows has its reply.
     Asking,
     One(Asked),
     Bundle(Bundle),
@@ -234,9 +234,8 @@ impl Conversation {
         }
     }
 
-    /// Ends the connection when an answer says that it must not be used any longer: because the
-    /// server is no primary any more, or no longer allows scripts. Connecting again finds out what
-    /// to do.
+    /// Ends the connection when an answer says that it is useless: the server is a replica now, or
+    /// denies scripts. Connecting again finds out what to do.
     fn note_trouble(&mut self, value: &Value) {
         let what = if is_demoted(value) {
             "the server has become a replica; name the primary"

@@ -29,7 +29,7 @@ pub(in crate::store::redis) enum Step {
     Why(Box<Command>, Answer),
 }
 
-/// The answer, or what has to be sent to get it.
+/// The answer, or the command that leads to it.
 type Round = Result<Result<Answer, Fault>, Step>;
 
 impl Step {
@@ -81,7 +81,7 @@ impl Step {
     }
 }
 
-/// The answer, or what has to be sent to get it.
+/// The answer, or the command that leads to it.
 pub(in crate::store::redis) fn read(
     command: &Command,
     step: Step,

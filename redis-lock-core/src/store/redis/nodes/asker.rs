@@ -150,8 +150,8 @@ fn silent(limit: Duration) -> Fault {
 /// How long to wait for the others when enough have answered.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The answers and faults of several that are asked at once. When there are `enough` answers, the others have
-/// little time left.
+/// The answers and faults of several nodes that are asked at once. After `enough` answers, the other nodes
+/// have little time left.
 pub(super) async fn gather<T>(
     asking: impl Iterator<Item = impl Future<Output = Result<T, Fault>>>,
     limit: Duration,
@@ -233,8 +233,8 @@ pub(super) fn address_of(client: &redis::Client) -> Option<Address> {
     }
 }
 
-/// Calls the function on threads of its own: it may block, and must not keep the engine from
-/// renewing leases.
+/// Calls the function on a thread for each address: it may block, and must not keep the engine
+/// from renewing leases.
 pub(super) struct AddressMapper {
     map: AddressMap,
     calls: Arc<Calls>,

@@ -141,10 +141,10 @@ pub(super) fn channel_slot(slots: &[RangeInclusive<u16>]) -> Option<u16> {
 /// The view to use. `known` are the ids of the nodes in the last view.
 ///
 /// An address may belong to a node of another cluster by now. Views that have no node in common
-/// describe different clusters: the known cluster is used, or, when no view describes that any
-/// more, the cluster that most views describe. Of one cluster the view with the highest epoch is
-/// the newest. A slot that moves to the node whose own epoch is the highest leaves the epoch as it is:
-/// of equal epochs the view that most nodes have is used, then the one that covers most slots.
+/// describe different clusters. The known cluster is used, or, if no view describes it, the cluster
+/// that most views describe. Of one cluster the view with the highest epoch is the newest. A slot that
+/// moves to the node with the highest epoch leaves the epoch as it is. So of equal epochs the view of
+/// most nodes is used, then the view that covers most slots.
 pub(super) fn choose<'a>(
     views: &'a [ClusterView],
     known: &BTreeSet<String>,
@@ -166,8 +166,8 @@ pub(super) fn choose<'a>(
     views.iter().rev().max_by_key(|view| rank(view))
 }
 
-/// Whether most nodes of the cluster of the chosen view, with its epoch, say that the cluster works. A
-/// node that is cut off from the others goes on saying that it does not.
+/// Whether most nodes of the chosen view's cluster and epoch report that the cluster works. A node
+/// that is cut off keeps reporting that it does not.
 pub(super) fn is_healthy(views: &[ClusterView], chosen: &ClusterView) -> bool {
     let ids = chosen.ids().map(Into::into).collect();
     let is_peer = |view: &&ClusterView| view.epoch == chosen.epoch && touches(view, &ids);
@@ -305,7 +305,7 @@ mod choice_tests {
         assert!(is_healthy(&views, &views[0]) && !is_healthy(&views, &views[1]));
     }
 
-    /// Of two nodes the first one has so many of three slots.
+    /// Two nodes, of which the first has this number of three slots.
     fn split(first: u16) -> ClusterView {
         let mut view = view(3, &["a", "b"]);
         view.shards[0].slots = vec![0..=first - 1];

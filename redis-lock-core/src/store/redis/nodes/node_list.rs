@@ -62,7 +62,7 @@ impl NodeList {
         Self { topology, state: NonPoisonMutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Stores a list, unless there is a newer one. Returns its map, as one that nothing speaks against.
+    /// Stores a list, unless a newer one is known. Returns its map, which counts as confirmed.
     pub(super) fn set(&self, epoch: u64, nodes: Vec<Listed>) -> Map {
         let primary =
             |node: &Listed| Primary { name: Arc::clone(&node.name), slots: node.slots.clone() };
@@ -182,7 +182,8 @@ pub(crate) struct OtherSentinel {
     pub(crate) is_down: bool,
 }
 
-/// The primary that sentinels name, which may not know of it, or not be one any more.
+/// The primary that sentinels name. It may not know that it is the primary, or may be a replica
+/// by now.
 pub(crate) struct NamedPrimary {
     pub(crate) address: Address,
     epoch: u64,
@@ -191,7 +192,7 @@ pub(crate) struct NamedPrimary {
 }
 
 impl NamedPrimary {
-    /// The result of these answers, from so many sentinels that were asked.
+    /// The result of these answers, given how many sentinels were asked.
     pub(crate) fn of(
         reports: Vec<SentinelReport>,
         asked: usize,

@@ -251,9 +251,9 @@ const MOST: usize = 24;
 #[derive(Default)]
 pub(super) struct KnownSentinels {
     to_ask: BTreeSet<Address>,
-    /// Those that the others find down, and that have not answered us either. A sentinel goes on
-    /// naming others that have gone, until an operator resets it. They are part of the group, but
-    /// are not asked.
+    /// Sentinels that the others find down, and that have not answered us either. A sentinel
+    /// keeps naming others that have gone, until an operator resets it. They count as part of the
+    /// group, but are not asked.
     gone: BTreeSet<Address>,
 }
 
@@ -266,8 +266,8 @@ impl KnownSentinels {
         self.to_ask.iter().chain(&self.gone)
     }
 
-    /// Takes the latest reports, each from the sentinel at its address, of those that were asked.
-    /// Returns whether others are to be asked now.
+    /// Takes the latest reports, each from the sentinel at its address. Returns whether other
+    /// sentinels must be asked now.
     pub(super) fn learn(
         &mut self,
         asked: &BTreeSet<Address>,

@@ -13,7 +13,7 @@ use super::{ClusterDirectory, NodeAccess, SentinelDirectory, cluster_view, node_
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::wire::{Directory, Map, NodeName, Primary};
 
-/// A time limit for what servers do by themselves, such as elections.
+/// A time limit for what servers do on their side, such as elections.
 const LONG: Duration = Duration::from_secs(30);
 
 fn terms() -> Terms {

@@ -1,9 +1,9 @@
 //! Lets acquisitions and renewals count only when replicas have them.
 //!
-//! There is a second connection, which writes something behind all that is to be confirmed, and
-//! waits for that. So a frozen replica delays nothing but such answers. One round of waiting serves
-//! all answers that arrived before it began, and what is acquired at the same time: a free lock
-//! costs one round trip, not two.
+//! A second connection writes something after all commands that need confirmation, and waits for
+//! that write. So a frozen replica delays only those answers. One round of waiting serves all
+//! answers that arrived before it began, and what is acquired at the same time: a free lock costs
+//! one round trip, not two.
 
 #[cfg(all(test, unix))]
 mod tests;
@@ -57,8 +57,8 @@ struct KeptAnswer {
     limit: Duration,
 }
 
-/// Holds back the answers of this connection until so many replicas have what they say. To be called on the
-/// engine's runtime.
+/// Holds back the answers of this connection until this number of replicas has what they say. To be called
+/// on the engine's runtime.
 pub(super) fn wrap(connected: Connected, wanted: u32, link: SideLink) -> Connected {
     let mut wire = ReplicatedWire::new(connected.wire, wanted, link);
     let slot = &wire.slot;
@@ -212,7 +212,7 @@ impl ReplicatedWire {
         }
     }
 
-    /// A late reply would be taken for the answer to something else, so the connection is not used any more.
+    /// A late reply would be taken for the answer to another command, so the connection is closed.
     fn give_up_line(&mut self, fault: Fault) {
         self.line = None;
         self.slot.forget();

@@ -13,8 +13,7 @@ use crate::store::redis::{Terms, Way};
 const SECOND: Duration = Duration::from_secs(1);
 const WRITTEN: &str = "+OK\r\n:1\r\n:1\r\n";
 
-/// A connection that has answered these commands, once they are given, and waits until `due` for
-/// something of its own.
+/// A connection that has answered these commands, and that waits until `due` before it wakes.
 #[derive(Clone)]
 struct Answers {
     given: Arc<Mutex<VecDeque<u64>>>,

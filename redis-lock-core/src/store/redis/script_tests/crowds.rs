@@ -63,10 +63,10 @@ fn is_quick(what: &str, scene: impl Fn(&mut Direct) -> u64) {
     }
 }
 
-/// So many tries may be spoilt by what else the machine does.
+/// How many tries a busy machine may spoil.
 const TRIES: usize = 12;
 
-/// So long may a script block the server, in microseconds.
+/// The longest time for which a script may block the server, in microseconds.
 const LIMIT: u64 = 2_000;
 
 const CROWD: usize = 10_000;
@@ -94,7 +94,7 @@ fn crowd(direct: &mut Direct, sort: &str, channel: &str) {
     }
 }
 
-/// Lets many read, for so many milliseconds from now.
+/// Adds readers whose leases end after this number of milliseconds.
 fn readers(direct: &mut Direct, end: u64) {
     for some in (10..CROWD + 10).collect::<Vec<_>>().chunks(500) {
         let mut pipe = redis::pipe();

@@ -58,7 +58,7 @@ pub(super) struct Setting {
 }
 
 /// Executes a command within its time limit. The caller ensures that no other command of the same
-/// key runs meanwhile.
+/// key runs until then.
 pub(super) async fn run(setting: &Setting, command: &Command) -> Result<Answer, Fault> {
     let (is_sent, begun) = (AtomicBool::new(false), Moment::now());
     let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));

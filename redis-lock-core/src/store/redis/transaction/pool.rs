@@ -18,7 +18,7 @@ use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
 use crate::sync::NonPoisonMutex;
 
-/// So many transactions run at once, and as many of renewals beside them.
+/// How many transactions run at once, and how many renewals beside them.
 const SIZE: usize = 8;
 
 /// The connections of one server, and what was found out about it.
@@ -26,12 +26,13 @@ pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     terms: Terms,
     idle: NonPoisonMutex<Vec<IdleConnection>>,
-    /// Renewals must not wait for other commands, or leases would end meanwhile.
+    /// Renewals must not wait for other commands, or leases would end.
     renewals: Semaphore,
     others: Semaphore,
     /// For what is asked while a transaction is open.
     beside: Semaphore,
-    /// So many are made at once. Callers that have run out of time leave theirs behind.
+    /// How many connections are made at once. Callers that have run out of time leave theirs to
+    /// others.
     making: Arc<Semaphore>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
@@ -51,7 +52,7 @@ struct IdleConnection {
 pub(super) struct Leased<'a> {
     pool: &'a Arc<Pool>,
     connection: MultiplexedConnection,
-    /// Whether it was used before, so that the server may have closed it meanwhile.
+    /// Whether it was used before. The server may have closed it since.
     pub(super) is_used: bool,
     _slot: Option<SemaphorePermit<'a>>,
 }

@@ -135,8 +135,8 @@ impl TransactionSteps {
     }
 }
 
-/// Whether an answer says that the token has the lock. It was read in several commands, between which the
-/// lock may have gone to another, so that the watch has to be asked although nothing is written.
+/// Whether an answer says that the token has the lock. Several commands read it, and the lock may have
+/// passed to another token between them. So the watch must be checked although nothing is written.
 fn relies_on_lock(answer: &Answer) -> bool {
     matches!(answer, Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done)
 }
@@ -148,7 +148,7 @@ impl TransactionSteps {
         Self::new(command, channel, Dialect::Millis, true)
     }
 
-    /// The answer where a value of another type stands at the key.
+    /// The answer if the key has a value of another type.
     pub(crate) fn of_another_type() -> NextStep {
         NextStep::Done(Err(decode::other_kind(None)))
     }
@@ -180,9 +180,10 @@ fn unexpected(value: Option<&Value>) -> Fault {
 
 /// What became of the second round trip.
 enum Executed {
-    /// It was executed, but for one command that may have failed.
+    /// It was executed, except for one command that may have failed.
     Done(Option<Fault>),
-    /// What was read had changed. Nothing was written, or nothing of the lock itself.
+    /// The values had changed after the read. Nothing was written, or nothing of the lock
+    /// itself.
     Aborted,
     /// Nothing was written, because this command was refused.
     Refused(usize, ServerError),
@@ -198,7 +199,7 @@ fn is_of(lock: &str, write: &Cmd) -> bool {
 /// Reads the answers to the writes and the `EXEC`. For each write, `are_of_lock` says whether it is one
 /// to the lock's own key.
 ///
-/// Every such write changes what was read there, so one that finds nothing means that the lock has
+/// Every such write changes what was read there. A write that finds nothing means that the lock has
 /// ended since: servers before Redis 6.0.9 execute a transaction although a watched key has expired.
 fn executed(mut answers: Vec<Value>, are_of_lock: &[bool]) -> Executed {
     let executed = answers.pop();
