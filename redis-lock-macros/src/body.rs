@@ -126,21 +126,15 @@ impl<'a> Expansion<'a> {
 
     /// What polls the body, and what is returned when the lock failed.
     fn run(&self, content: &TokenStream) -> TokenStream {
-        let krate = &self.krate_at_return;
+        let krate = &self.krate;
         let (scope, body, ended) = (local("scope"), local("body"), local("ended"));
-        let output = self.output();
-        let span = self.span;
         let pinned = quote!(let #body = ::core::pin::pin!(#content););
-        if self.options.on_error.is_none() {
-            let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
-            let krate = &self.krate;
+        if !self.has_handler() {
+            let ending = self.ending();
             return quote!(#pinned return #krate::__private_0_1::run(#scope, #ending, #body).await;);
         }
-        let own = self.own_error();
-        let call =
-            quote_spanned!(span=> #krate::__private_0_1::run_or::<#output, _>(#scope, #own, #body));
+        let call = self.run_or("run_or", &body.to_token_stream());
         // The body and its borrows end here, so that `on_error` may use what it borrowed.
-        let krate = &self.krate;
         let ended = quote!({ #pinned let #ended = #call.await; #ended });
         // `on_error` does not run under the lock either.
         let ended = quote!(#krate::__private_0_1::left(#scope, #ended));
@@ -153,15 +147,13 @@ impl<'a> Expansion<'a> {
         let krate = &self.krate_at_return;
         let scope = local("scope");
         let output = self.output();
-        let span = self.span;
         let keyword = (!self.lends()).then(|| quote!(move));
         let request = self.request(false);
-        let run = if self.options.on_error.is_none() {
+        let run = if !self.has_handler() {
             let rebinding = rebind::inside(self.function, arguments, &self.kept(), &HashSet::new());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
             let ending = local("ending");
-            let of_type = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
-            let krate = &self.krate;
+            let (of_type, krate) = (self.ending(), &self.krate);
             quote! {
                 match &#of_type {
                     #ending => {
@@ -183,9 +175,8 @@ impl<'a> Expansion<'a> {
                 )
             };
             let acquired = self.blocking_acquired(&body);
-            let own = self.own_error();
-            let call = quote_spanned!(span=> #krate::__private_0_1::blocking_run_or::<#output, _>);
-            let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
+            let run = quote!(#keyword || { #outer #request #acquired });
+            let ended = self.run_or("blocking_run_or", &run);
             self.handled(&ended, true)
         };
         let checks = self.checks();
@@ -212,7 +203,7 @@ impl<'a> Expansion<'a> {
         let krate = &self.krate_at_return;
         let (value, error) = (local("value"), local("error"));
         let output = self.output();
-        let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
+        let handler = self.handler();
         // An inferred type is only known from the value.
         let seen = (is_blocking && returns::has_impl(&self.returned)).then(|| {
             let span = self.span;
@@ -222,7 +213,7 @@ impl<'a> Expansion<'a> {
             match #ended {
                 ::core::result::Result::Ok(#value) => { #seen return #value; }
                 ::core::result::Result::Err(#error) => {
-                    return #krate::__private_0_1::handled::<#output, _>(#error, #on_error);
+                    return #krate::__private_0_1::handled::<#output, _>(#error, #handler);
                 }
             }
         }
@@ -270,11 +261,10 @@ impl<'a> Expansion<'a> {
         quote!(#shadowed match &#made { #scope => { #run } })
     }
 
-    /// Warns of a guard or a fencing number that takes the name of an argument.
+    /// Warns of a guard or a number that takes the name of an argument.
     fn shadowed(&self) -> TokenStream {
-        let Options { fence, guard, .. } = self.options;
         let names = self.function.names();
-        let bound = [fence, guard].into_iter().flatten();
+        let bound = self.options.bindings();
         let shadows = bound.filter(|it| names.iter().any(|(name, _)| *name == it.value));
         let warnings = shadows.map(|Setting { name, value }| {
             let note = format!(
@@ -344,8 +334,8 @@ impl<'a> Expansion<'a> {
     fn acquired(&self, body: &Group, asks: bool) -> TokenStream {
         let scope = local("scope");
         let guard = self.guard();
-        let needs_guard = self.options.guard.is_some() || self.options.fence.is_some();
-        let body = self.with_fence(&block(body).into_token_stream(), &guard);
+        let needs_guard = self.options.bindings().next().is_some();
+        let body = self.with_numbers(&block(body).into_token_stream(), &guard);
         let Options { on_busy, on_done, .. } = self.options;
         let refused = match (on_busy, on_done) {
             (None, None) if !asks && !needs_guard => return body,
@@ -369,8 +359,8 @@ impl<'a> Expansion<'a> {
         let krate = &self.krate;
         let (scope, request, error) = (local("scope"), local("request"), local("error"));
         let guard = self.guard();
-        let body = self.with_fence(body, &guard);
-        let has_handler = self.options.on_error.is_some();
+        let body = self.with_numbers(body, &guard);
+        let has_handler = self.has_handler();
         let output = self.output();
         let answer = |answer: &Setting<Expr>| match &answer.value {
             value if has_handler => quote! {
@@ -390,7 +380,10 @@ impl<'a> Expansion<'a> {
             quote!(::core::result::Result::Err(#error))
         } else {
             let ending = local("ending");
-            quote!(#ending.failed(#error))
+            match self.options.passes_value_on() {
+                Some(_) => quote!(#ending.refused(#scope, #error)),
+                None => quote!(#ending.failed(#error)),
+            }
         };
         quote! {
             match #scope.blocking_acquire(#request) {
@@ -404,32 +397,88 @@ impl<'a> Expansion<'a> {
 
     /// The variable that the guard is bound to.
     fn guard(&self) -> Ident {
-        match (&self.options.guard, &self.options.fence) {
-            (Some(guard), _) => guard.value.clone(),
-            (None, Some(_)) => local("guard"),
-            (None, None) => Ident::new("_", Span::call_site()),
+        match &self.options.guard {
+            Some(guard) => guard.value.clone(),
+            None if self.options.bindings().next().is_some() => local("guard"),
+            None => Ident::new("_", Span::call_site()),
         }
     }
 
-    fn with_fence(&self, body: &TokenStream, guard: &Ident) -> TokenStream {
+    /// The body with its fencing number and its slot.
+    fn with_numbers(&self, body: &TokenStream, guard: &Ident) -> TokenStream {
         let krate = &self.krate;
-        match &self.options.fence {
-            Some(fence) => {
-                let number = &fence.value;
-                quote!(match #krate::__private_0_1::fence(#guard) { #number => { #body } })
-            }
-            None => body.clone(),
-        }
+        let numbers = [("fence", &self.options.fence), ("slot", &self.options.slot)];
+        let numbers =
+            numbers.into_iter().filter_map(|(call, it)| Some((call, &it.as_ref()?.value)));
+        numbers.fold(body.clone(), |body, (call, name)| {
+            let call = Ident::new(call, Span::call_site());
+            quote!(match #krate::__private_0_1::#call(#guard) { #name => { #body } })
+        })
     }
 
     fn output(&self) -> Type {
         returns::without_impl(self.returned.clone())
     }
 
-    /// The names that `on_error` uses.
+    /// The names that `on_error` and `on_superseded` use.
     fn kept(&self) -> Kept {
-        let on_error = self.options.on_error.as_ref();
-        on_error.map(|it| words(it.value.to_token_stream())).unwrap_or_default()
+        self.options.handlers().flat_map(|it| words(it.to_token_stream())).collect()
+    }
+
+    fn has_handler(&self) -> bool {
+        self.options.handlers().next().is_some()
+    }
+
+    /// What makes the function's value of the lock's failure.
+    fn handler(&self) -> TokenStream {
+        let on_error = self.options.on_error.as_ref().map(|it| it.value.to_token_stream());
+        let Some(Setting { value, .. }) = &self.options.on_superseded else {
+            return on_error.unwrap_or_default();
+        };
+        let (krate, at_return, error) = (&self.krate, &self.krate_at_return, local("error"));
+        let (output, span) = (self.output(), self.span);
+        let failed = on_error.map_or_else(
+            || quote_spanned!(span=> #at_return::__private_0_1::ending::<#output>().failed(#error)),
+            |on_error| quote!(#krate::__private_0_1::handled::<#output, _>(#error, #on_error)),
+        );
+        quote! {
+            |#error| match #error {
+                #krate::LockError::Superseded { .. } => #value,
+                #error => #failed,
+            }
+        }
+    }
+
+    /// How the function's value is passed on to other calls, if it is.
+    fn codec(&self) -> Option<TokenStream> {
+        let option = self.options.passes_value_on()?;
+        let output = self.output();
+        // A missing feature is reported there.
+        let span = option.span();
+        let krate = located(self.krate.to_token_stream(), span);
+        Some(quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().codec()))
+    }
+
+    /// The `ending` of a function without a handler.
+    fn ending(&self) -> TokenStream {
+        let (krate, output, span) = (&self.krate_at_return, self.output(), self.span);
+        let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
+        match self.codec() {
+            Some(codec) => quote!(#ending.with(#codec)),
+            None => ending,
+        }
+    }
+
+    /// `run_or(scope, own, run)` or `run_or_with(scope, own, codec, run)`, or those for a body that blocks.
+    fn run_or(&self, name: &str, run: &TokenStream) -> TokenStream {
+        let (krate, output, scope) = (&self.krate_at_return, self.output(), local("scope"));
+        let (own, codec) = (self.own_error(), self.codec());
+        let with = if codec.is_some() { "_with" } else { "" };
+        let name = Ident::new(&format!("{name}{with}"), self.span);
+        let codec = codec.map(|codec| quote!(#codec,));
+        let span = self.span;
+        let call = quote_spanned!(span=> #krate::__private_0_1::#name::<#output, _>);
+        quote!(#call(#scope, #own, #codec #run))
     }
 
     /// Whether the body only borrows what `on_error` uses afterwards: something behind a `&mut`.

@@ -6,7 +6,7 @@ use syn::{Expr, Item, Path, Type, parse_quote};
 
 use crate::body::Expansion;
 use crate::diagnostics::Mistakes;
-use crate::function::Function;
+use crate::function::{Function, Shape};
 use crate::options::{self, Options};
 use crate::tokens::block;
 use crate::{companion, key, manifest, request};
@@ -33,6 +33,11 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     function.check(&mut mistakes);
     options::check_within(&options, &function, &mut mistakes);
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
+    if let (Shape::Sync, Some(newest), None) = (&shape, &options.newest, &options.guard) {
+        let message = "a blocking body can't be stopped, so it has to look whether a newer call has come: add \
+                       `guard = lock` and end the body when `lock.is_superseded()`";
+        mistakes.at(&newest.name, message);
+    }
     let krate: Path =
         options.krate.as_ref().map_or_else(|| parse_quote!(::redis_locks), |k| k.value.clone());
     if options.krate.is_none()
@@ -76,7 +81,8 @@ const MISSING_KEY: &str = "missing `key`: name what is locked, e.g. \
 fn unlocked(function: &Function, options: &Options, krate: &Path) -> TokenStream {
     let fence = options.fence.iter().map(|fence| (&fence.value, parse_quote!(u64)));
     let guard = options.guard.iter().map(|guard| (&guard.value, parse_quote!(&#krate::Guard)));
-    let bound: Vec<(&Ident, Type)> = fence.chain(guard).collect();
+    let slot = options.slot.iter().map(|slot| (&slot.value, parse_quote!(u32)));
+    let bound: Vec<(&Ident, Type)> = fence.chain(guard).chain(slot).collect();
     // What the attribute meant to use can't be known, and rustc would report it as unused.
     let used = function.names().into_iter();
     let used: Vec<TokenStream> = used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect();

@@ -10,6 +10,7 @@ use syn::{
 };
 
 use crate::diagnostics::Mistakes;
+use crate::misplaced;
 use crate::returns::{self, Future};
 use crate::tokens::{local, unraw, words};
 
@@ -88,7 +89,7 @@ impl Parse for Function {
         let is_default = input.fork().parse::<Ident>().is_ok_and(|word| word == "default");
         let default = if is_default { Some(input.parse()?) } else { None };
         if !starts_function(input) {
-            return Err(not_a_function(input));
+            return Err(misplaced::not_a_function(input));
         }
         let signature: Signature = input.parse()?;
         if input.peek(Token![;]) {
@@ -116,36 +117,6 @@ fn starts_function(input: ParseStream<'_>) -> bool {
         let _ = ahead.parse::<Option<syn::LitStr>>();
     }
 }
-
-fn not_a_function(input: ParseStream<'_>) -> Error {
-    let ahead = input.fork();
-    if ahead.call(Ident::parse_any).is_ok_and(|word| word == "gen" || word == "async")
-        && (ahead.peek(Token![fn]) || ahead.call(Ident::parse_any).is_ok_and(|word| word == "gen"))
-    {
-        return input.error("`#[redis_lock]` does not support `gen fn`: a generator would be locked only while it is made");
-    }
-    let ahead = input.fork();
-    let first = ahead.call(Ident::parse_any).map(|word| word.to_string()).unwrap_or_default();
-    let is_closure = input.peek(Token![|])
-        || ["move", "async"].contains(&&*first)
-            && (ahead.peek(Token![|]) || ahead.peek(Token![move]));
-    let advice = match &*first {
-        "impl" | "trait" | "mod" => {
-            "; put it on the functions inside, and what they have in common into \
-             `#[redis_lock_defaults(..)]` here"
-        }
-        _ if is_closure => CODE,
-        "let" | "if" | "match" | "loop" | "for" | "while" => CODE,
-        "struct" | "enum" | "union" | "type" | "const" | "static" | "use" => {
-            "; put it on the function that works with this"
-        }
-        _ => "",
-    };
-    input.error(format!("`#[redis_lock]` goes on a function{advice}"))
-}
-
-const CODE: &str = "; to lock a stretch of code, write `locks.mutex(\"…\").run(async |_| { … }).await`, or \
-                    `blocking_run(|_| { … })`";
 
 /// The braces, also when they come out of a `macro_rules!` fragment.
 fn body(input: ParseStream<'_>) -> Result<Group> {

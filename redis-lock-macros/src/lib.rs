@@ -17,6 +17,7 @@ mod inline;
 mod key;
 mod leaving;
 mod manifest;
+mod misplaced;
 mod options;
 mod rebind;
 mod request;

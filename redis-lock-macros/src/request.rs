@@ -41,7 +41,7 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path, is_async: bool) -
     let made = quote!(let #request = #made; #computed);
     let ways = leaving::ways(expressions(options));
     let has = |way| ways.contains(&way);
-    let has_handler = options.on_error.is_some();
+    let has_handler = options.handlers().next().is_some();
     if !has(Way::Return) && !has(Way::Macro) {
         // Without a handler the function returns a `Result` in any case, and the closure of a
         // blocking function does with one.
@@ -172,7 +172,8 @@ pub(crate) fn expressions(options: &Options) -> Vec<&Expr> {
         Waiting::Forever(_) | Waiting::None => None,
     });
     let times = options.times().into_iter().filter_map(|(_, time)| time.as_ref()?.value.expr());
-    let plain = options.plain().into_iter().filter_map(|(_, it)| Some(&it.as_ref()?.value));
+    let plain = options.plain().into_iter().map(|(_, it)| it).chain([&options.same]);
+    let plain = plain.filter_map(|it| Some(&it.as_ref()?.value));
     let limit = options.kind.iter().filter_map(|kind| kind.value.argument.as_ref());
     places(options)
         .into_iter()
@@ -304,9 +305,15 @@ fn calls(options: &Options) -> Vec<Call> {
         let setting = setting.as_ref()?;
         Some(Call::of_time(name, &setting.name, &setting.value))
     });
-    let fenced = options.fence.as_ref().map(|fence| Call::of("fenced", &fence.name, None));
-    let reentrant = options.reentrant.as_ref().map(|it| Call::of("reentrant", &it.name, None));
-    ttl.into_iter().chain(wait).chain(plain).chain(times).chain(fenced).chain(reentrant).collect()
+    let flags = options.flags().into_iter();
+    let flags = flags.filter_map(|(name, written)| Some(Call::of(name, written?, None)));
+    // By reference: the body may need what is compared.
+    let same = options.same.as_ref().map(|Setting { name, value }| Call {
+        name: Ident::new("same", name.span()),
+        argument: Some(quote!(&(#value))),
+        constant: None,
+    });
+    ttl.into_iter().chain(wait).chain(plain).chain(times).chain(flags).chain(same).collect()
 }
 
 fn is_literal(value: &Expr) -> bool {

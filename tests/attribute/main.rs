@@ -23,6 +23,7 @@ mod once;
 mod options;
 mod qualifiers;
 mod returns;
+mod second_call;
 mod segments;
 mod sending;
 mod support;

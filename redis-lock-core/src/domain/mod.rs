@@ -13,6 +13,8 @@ pub(crate) mod lease;
 pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod planted;
+#[cfg(feature = "serde")]
+mod serialized;
 pub(crate) mod status;
 mod status_code;
 pub(crate) mod token;

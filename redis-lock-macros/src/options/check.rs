@@ -6,7 +6,7 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Error, Expr, ExprLit, Lit};
 
-use super::{KeySource, Lease, Options, Setting, Time, Waiting};
+use super::{KeySource, Lease, OnLost, Options, Setting, Time, Waiting};
 use crate::diagnostics::Mistakes;
 use crate::function::Function;
 
@@ -22,6 +22,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     check_times(options, mistakes);
     check_calls(options, mistakes);
     check_once(options, mistakes);
+    check_second_call(options, mistakes);
     if let (Some(prefix), Some(Setting { name, value: key })) = (&options.prefix, &options.key)
         && key.has_plain_keys()
     {
@@ -42,8 +43,8 @@ fn check_lease(options: &Options, mistakes: &mut Mistakes) {
         Lease::Never(text) => Some(At::new(ttl, &format!("ttl = {}", text.token()), text)),
         Lease::For(_) => None,
     });
-    let on = renewal(renew, true);
-    let off = renewal(renew, false);
+    let on = switched(renew, true);
+    let off = switched(renew, false);
     let limit = max_hold.as_ref().map(|limit| At::new(limit, "max_hold", limit.value.written()));
     let repair = repair_orphan
         .as_ref()
@@ -66,7 +67,7 @@ fn check_lease(options: &Options, mistakes: &mut Mistakes) {
 fn check_times(options: &Options, mistakes: &mut Mistakes) {
     let Options { ttl, renew, max_hold, min_hold, .. } = options;
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
-    let off = renewal(renew, false);
+    let off = switched(renew, false);
     let least = setting_time(min_hold).and_then(Time::known);
     let lease = ttl_time(ttl).and_then(Time::known);
     let most = setting_time(max_hold).and_then(Time::known);
@@ -222,6 +223,98 @@ fn receives(name: &Ident, tokens: TokenStream, seen: &mut impl FnMut(&Ident)) ->
     })
 }
 
+/// What options for a second call don't go with, and why.
+const SECOND_CALL: [(&str, &str, &str); 31] = [
+    ("queue", "wait = \"none\"", "no call waits then, so leave `queue` out"),
+    ("queue", "keys", "each key has a line, so lock one key that stands for all of them"),
+    ("queue", "linger", "a call with a place in line keeps no idle lease"),
+    ("queue", "share", "calls that share wait for the same run and not for a turn"),
+    ("newest", "queue", "a newer call takes the place of the one that waits, so there is no line"),
+    ("newest", "wait = \"none\"", "a newer call waits until the older one has ended"),
+    ("newest", "min_hold", "the lock would stay after the older call has left"),
+    ("newest", "ttl = \"never\"", "only renewals are certain to tell a holder of a newer call"),
+    ("newest", "renew = false", "only renewals are certain to tell a holder of a newer call"),
+    ("newest", "on_lost = finish", "the older body has to end, and this lets it run on"),
+    ("newest", "fair = false", "a newer call takes the place of the older one in line"),
+    ("newest", "reentrant", "a call that joins another one can't replace it"),
+    ("newest", "linger", "an idle lease is kept for calls of this process only"),
+    ("newest", "once", "a call that was replaced has done nothing that could be remembered"),
+    ("newest", "share", "an older call would wait for the value of the one that replaces it"),
+    ("newest", "keys", ONE_MUTEX),
+    ("newest", "read", ONE_MUTEX),
+    ("newest", "write", ONE_MUTEX),
+    ("newest", "permits", ONE_MUTEX),
+    ("share", "once", "`replay` gives the value to calls that wait as well"),
+    ("share", "ttl = \"never\"", "a run that died would keep all others waiting"),
+    ("share", "reentrant", "a call that joins another one runs its own body"),
+    ("share", "linger", "an idle lease has no run whose value could be shared"),
+    ("share", "keys", ONE_MUTEX),
+    ("share", "read", ONE_MUTEX),
+    ("share", "write", ONE_MUTEX),
+    ("share", "permits", ONE_MUTEX),
+    ("replay", "on_done", "a call that finds it done returns the stored value"),
+    ("slot", "keys", "only one of several permits has a number"),
+    ("slot", "read", "only one of several permits has a number"),
+    ("slot", "write", "only one of several permits has a number"),
+];
+
+const ONE_MUTEX: &str = "only an exclusive lock of one key has it";
+
+/// What options for a second call need beside them, unless a block may leave that to its functions.
+const NEEDED: [(&str, &[&str], &str); 4] = [
+    ("replay", &["once"], "say for how long the value is kept, as `once = \"24h\"`"),
+    (
+        "same",
+        &["once", "share"],
+        "it compares calls for one result, so add `once = \"24h\"` or `share`",
+    ),
+    ("on_superseded", &["newest"], "only a call with `newest` is superseded, so add `newest`"),
+    ("slot", &["permits"], "only one of several permits has a number, so add `permits = 4`"),
+];
+
+fn check_second_call(options: &Options, mistakes: &mut Mistakes) {
+    for (option, other, why) in SECOND_CALL {
+        clash(options, mistakes, given(options, option), given(options, other), why);
+    }
+    for (option, needed, advice) in NEEDED {
+        let is_there = needed.iter().any(|needed| given(options, needed).is_some());
+        let clashes =
+            option == "slot" && (options.kind.is_some() || given(options, "keys").is_some());
+        if let Some(At { name, .. }) = given(options, option).filter(|_| !options.are_defaults)
+            && !is_there
+            && !clashes
+        {
+            mistakes.at(&name, format!("`{option}` says nothing here: {advice}"));
+        }
+    }
+}
+
+/// Where an option was given, with this value if there is one.
+fn given(options: &Options, shown: &str) -> Option<At> {
+    let (wanted, value) = shown.split_once(" = ").unwrap_or((shown, ""));
+    let name = options.given.iter().find(|name| *name == wanted)?;
+    let value = match (wanted, value) {
+        (_, "") => name.to_token_stream(),
+        ("wait", _) => match &options.wait.as_ref()?.value {
+            Waiting::None => name.to_token_stream(),
+            _ => return None,
+        },
+        ("ttl", _) => match &options.ttl.as_ref()?.value {
+            Lease::Never(text) => text.to_token_stream(),
+            Lease::For(_) => return None,
+        },
+        ("on_lost", _) if options.on_lost.as_ref()?.value == OnLost::Finish => {
+            name.to_token_stream()
+        }
+        ("renew" | "fair", _) => {
+            let setting = if wanted == "renew" { &options.renew } else { &options.fair };
+            switched(setting, false)?.value
+        }
+        _ => return None,
+    };
+    Some(At { name: name.clone(), value, shown: shown.to_owned() })
+}
+
 fn clash(
     options: &Options,
     mistakes: &mut Mistakes,
@@ -248,11 +341,14 @@ fn check_short(options: &Options, mistakes: &mut Mistakes) {
 }
 
 fn check_bindings(options: &Options, mistakes: &mut Mistakes) {
-    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
-        && fence.value == guard.value
-    {
-        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
-        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
+    let bound: Vec<_> = options.bindings().collect();
+    for (at, one) in bound.iter().enumerate() {
+        for other in bound[..at].iter().filter(|other| other.value == one.value) {
+            let (name, earlier) = (&one.name, &other.name);
+            let message =
+                format!("`{earlier}` and `{name}` both bind `{}`; the body sees one", one.value);
+            mistakes.at(later(options, earlier, name, &other.value, &one.value), message);
+        }
     }
 }
 
@@ -300,12 +396,12 @@ fn setting_time(setting: &Option<Setting<Time>>) -> Option<&Time> {
     setting.as_ref().map(|setting| &setting.value)
 }
 
-/// `renew`, if it was given as the literal `wanted`.
-fn renewal(renew: &Option<Setting<Expr>>, wanted: bool) -> Option<At> {
-    let renew = renew.as_ref()?;
-    match &renew.value {
+/// The switch, if it was given as the literal `wanted`.
+fn switched(switch: &Option<Setting<Expr>>, wanted: bool) -> Option<At> {
+    let switch = switch.as_ref()?;
+    match &switch.value {
         Expr::Lit(ExprLit { lit: Lit::Bool(given), .. }) if given.value == wanted => {
-            Some(At::new(renew, &format!("renew = {wanted}"), given))
+            Some(At::new(switch, &format!("{} = {wanted}", switch.name), given))
         }
         _ => None,
     }

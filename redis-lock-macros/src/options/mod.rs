@@ -36,13 +36,20 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Setting<Time>>,
     pub(crate) min_hold: Option<Setting<Time>>,
     pub(crate) once: Option<Setting<Time>>,
+    pub(crate) queue: Option<Setting<Expr>>,
+    pub(crate) newest: Option<Setting<()>>,
+    pub(crate) replay: Option<Setting<()>>,
+    pub(crate) share: Option<Setting<()>>,
+    pub(crate) same: Option<Setting<Expr>>,
     pub(crate) on_busy: Option<Setting<Expr>>,
     pub(crate) on_done: Option<Setting<Expr>>,
+    pub(crate) on_superseded: Option<Setting<Expr>>,
     pub(crate) on_error: Option<Setting<Expr>>,
     pub(crate) on_lost: Option<Setting<OnLost>>,
     pub(crate) release: Option<Setting<Release>>,
     pub(crate) fence: Option<Setting<Ident>>,
     pub(crate) guard: Option<Setting<Ident>>,
+    pub(crate) slot: Option<Setting<Ident>>,
     pub(crate) via: Option<Setting<Expr>>,
     pub(crate) reentrant: Option<Setting<()>>,
     pub(crate) fair: Option<Setting<Expr>>,
@@ -62,10 +69,15 @@ pub(crate) struct Options {
     are_defaults: bool,
 }
 
+fn name_of<T>(setting: &Option<Setting<T>>) -> Option<&Ident> {
+    setting.as_ref().map(|it| &it.name)
+}
+
 impl Options {
     /// Options that take an expression as it stands, by the methods that they become.
-    pub(crate) fn plain(&self) -> [(&'static str, &Option<Setting<Expr>>); 4] {
+    pub(crate) fn plain(&self) -> [(&'static str, &Option<Setting<Expr>>); 5] {
         [
+            ("queue", &self.queue),
             ("renew", &self.renew),
             ("fair", &self.fair),
             ("max_waiters", &self.max_waiters),
@@ -84,6 +96,33 @@ impl Options {
             ("outage", &self.outage),
             ("margin", &self.margin),
         ]
+    }
+
+    /// Options without a value, by the methods that they become.
+    pub(crate) fn flags(&self) -> [(&'static str, Option<&Ident>); 6] {
+        [
+            ("fenced", name_of(&self.fence)),
+            ("slotted", name_of(&self.slot)),
+            ("reentrant", name_of(&self.reentrant)),
+            ("newest", name_of(&self.newest)),
+            ("replay", name_of(&self.replay)),
+            ("share", name_of(&self.share)),
+        ]
+    }
+
+    /// The variables that the body sees, in the order in which they are given.
+    pub(crate) fn bindings(&self) -> impl Iterator<Item = &Setting<Ident>> {
+        [&self.fence, &self.guard, &self.slot].into_iter().flatten()
+    }
+
+    /// The option by which other calls get the value of this one.
+    pub(crate) fn passes_value_on(&self) -> Option<&Ident> {
+        self.replay.as_ref().or(self.share.as_ref()).map(|it| &it.name)
+    }
+
+    /// The values to return where the lock failed: they are computed outside of the body.
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Expr> {
+        [&self.on_superseded, &self.on_error].into_iter().flatten().map(|handler| &handler.value)
     }
 
     /// The values to return where the body does not run.

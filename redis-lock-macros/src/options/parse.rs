@@ -86,7 +86,7 @@ impl Options {
 
     fn read_default(&mut self, input: ParseStream<'_>) -> Result<()> {
         let name = input.fork().call(Ident::parse_any)?;
-        if ["key", "keys", "fence", "guard", "request"].iter().any(|own| name == own) {
+        if ["key", "keys", "fence", "guard", "slot", "request"].iter().any(|own| name == own) {
             let message = format!("`{name}` is for one function; write it in its `#[redis_lock]`");
             return Err(Error::new_spanned(name, message));
         }

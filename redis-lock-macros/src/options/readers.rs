@@ -190,6 +190,11 @@ pub(super) fn waiters(input: ParseStream<'_>) -> Result<Expr> {
     count(input, [few, few, "expected how many calls may wait, e.g. `max_waiters = 100`"])
 }
 
+pub(super) fn places(input: ParseStream<'_>) -> Result<Expr> {
+    let few = "no call would ever wait with `queue = 0`; write `wait = \"none\"` for that";
+    count(input, [few, few, "expected how many calls may wait, e.g. `queue = 1`"])
+}
+
 /// A number above zero, or an expression. The messages are for a negative number, zero, and other
 /// literals.
 fn count(input: ParseStream<'_>, [negative, zero, other]: [&str; 3]) -> Result<Expr> {

@@ -8,7 +8,7 @@ use syn::parse::ParseStream;
 use super::Options;
 use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
-    manager, permits, set, switch, waiters,
+    manager, permits, places, set, switch, waiters,
 };
 use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
 
@@ -32,14 +32,15 @@ impl Entry {
 }
 
 /// The options by what they are for, as the message on an unknown one lists them.
-pub(super) const GROUPS: [(&str, &[&str]); 5] = [
+pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("what is locked", &["key", "keys", "read", "write", "permits"]),
     (
         "how long",
         &["ttl", "wait", "renew", "max_hold", "min_hold", "once", "linger", "outage", "margin"],
     ),
-    ("when it fails", &["on_busy", "on_done", "on_error", "on_lost", "release"]),
-    ("in the body", &["fence", "guard"]),
+    ("what another call does", &["queue", "newest", "replay", "share", "same"]),
+    ("when it fails", &["on_busy", "on_done", "on_superseded", "on_error", "on_lost", "release"]),
+    ("in the body", &["fence", "guard", "slot"]),
     (
         "which locks",
         &["via", "reentrant", "fair", "max_waiters", "repair_orphan", "label", "request", "crate"],
@@ -61,7 +62,7 @@ macro_rules! time {
 }
 
 /// All of them, in the order of the documentation.
-pub(super) static OPTIONS: [Entry; 29] = [
+pub(super) static OPTIONS: [Entry; 36] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
@@ -183,11 +184,90 @@ pub(super) static OPTIONS: [Entry; 29] = [
     Entry {
         name: "once",
         example: "once = \"24h\"",
-        meant_by: &[(
-            "period every runonce onceper idempotent dedupe",
-            "for how long a success is remembered is `once`",
-        )],
+        meant_by: &[
+            ("period every runonce onceper", "for how long a success is remembered is `once`"),
+            (
+                "unique exclusiveuntil",
+                "a call is skipped while another one runs by `wait = \"none\", on_busy = …`, and after a \
+                 success by `once = \"24h\"`",
+            ),
+        ],
         read: time!(once, "a success that is remembered for no time is the default; leave it out"),
+    },
+    Entry {
+        name: "queue",
+        example: "queue = 1",
+        meant_by: &[
+            (
+                "coalesce coalescing collapse merge",
+                "of calls that only bring something up to date, one waits with `queue = 1, on_busy = …`",
+            ),
+            (
+                "debounce throttle delay quiet",
+                "there is none, for no call is put off here: with `queue = 1` one call waits for the others, with `newest` \
+                 a newer call ends the older one",
+            ),
+            (
+                "maxqueue maxqueued queuelimit queuesize queuelength backlog",
+                "how many calls may wait is `queue = n` over all processes, and `max_waiters = n` in this one",
+            ),
+        ],
+        read: value!(queue, places),
+    },
+    Entry {
+        name: "newest",
+        example: "newest",
+        meant_by: &[(
+            "latest latestonly last lastwins replace restart supersede superseded preempt \
+             cancelprevious cancelold cancelolder cancelinprogress cancelrunning switch switchmap",
+            "a newer call ends the older one with `newest`",
+        )],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            set(&mut options.newest, name, ())
+        },
+    },
+    Entry {
+        name: "replay",
+        example: "replay",
+        meant_by: &[
+            (
+                "memoize memo cache cached remember result",
+                "the value of the call that has succeeded is given to later ones by \
+                 `once = \"24h\", replay`",
+            ),
+            (
+                "idempotent idempotency idempotencykey",
+                "a request that comes again gets the first answer by `once = \"24h\", replay`; \
+                 `same = payload` refuses another payload under its key",
+            ),
+        ],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            set(&mut options.replay, name, ())
+        },
+    },
+    Entry {
+        name: "share",
+        example: "share",
+        meant_by: &[(
+            "singleflight dedupe dedup deduplicate syncwrites stampede shareresult",
+            "calls that wait get the value of the one that runs by `share`; later ones by \
+             `once = \"24h\", replay`",
+        )],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            set(&mut options.share, name, ())
+        },
+    },
+    Entry {
+        name: "same",
+        example: "same = payload",
+        meant_by: &[(
+            "payload fingerprint requesthash bodyhash",
+            "what must not differ between calls with one key is `same = expr`",
+        )],
+        read: value!(same, expression),
     },
     Entry {
         name: "on_busy",
@@ -207,6 +287,15 @@ pub(super) static OPTIONS: [Entry; 29] = [
             "what to return when it was done already is `on_done = value`, with `once`",
         )],
         read: value!(on_done, expression),
+    },
+    Entry {
+        name: "on_superseded",
+        example: "on_superseded = Ok(None)",
+        meant_by: &[(
+            "onreplaced oncancelled onnewer ifsuperseded",
+            "what to return when a newer call came is `on_superseded = value`, with `newest`",
+        )],
+        read: value!(on_superseded, expression),
     },
     Entry {
         name: "on_error",
@@ -246,6 +335,15 @@ pub(super) static OPTIONS: [Entry; 29] = [
     },
     Entry { name: "guard", example: "guard = lock", meant_by: &[], read: value!(guard, binding) },
     Entry {
+        name: "slot",
+        example: "slot = device",
+        meant_by: &[(
+            "slotted slotnumber permitnumber permitindex index device",
+            "`slot = device` binds the number of the permit to a variable of the body, here `device`",
+        )],
+        read: value!(slot, binding),
+    },
+    Entry {
         name: "via",
         example: "via = self.locks",
         meant_by: &[
@@ -280,8 +378,8 @@ pub(super) static OPTIONS: [Entry; 29] = [
         name: "max_waiters",
         example: "max_waiters = 100",
         meant_by: &[(
-            "maxqueue maxqueued queuelimit waiters maxwaiting backlog",
-            "how many calls may wait is `max_waiters`",
+            "waiters maxwaiting",
+            "how many calls may wait is `max_waiters` in this process, and `queue` over all of them",
         )],
         read: value!(max_waiters, waiters),
     },
