@@ -1,7 +1,7 @@
 //! Keys that are built as `#[redis_lock(key = "user:{name}")]` builds them.
 
-/// The key, and the segments behind it. A segment has no colon and no slash of its own: ASCII
-/// letters, digits and `-._~@+=` stand for themselves, and every other byte is `%` and two digits.
+/// The key, followed by the segments. A segment never contains a colon or a slash: ASCII letters,
+/// digits and `-._~@+=` are kept, and every other byte becomes `%` and two digits.
 pub(crate) fn joined(key: &str, segments: &[String]) -> String {
     let mut joined = key.to_owned();
     for segment in segments {

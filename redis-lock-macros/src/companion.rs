@@ -99,7 +99,7 @@ fn kept(input: FnArg, named: &HashSet<String>) -> Option<FnArg> {
     }
 }
 
-/// Removes the type parameters that nothing names any more: no call could say what they are.
+/// Removes the type parameters that are not named: no call could determine them.
 fn drop_unused_generics(signature: &mut Signature, named: &HashSet<String>) {
     let mut used = named.clone();
     used.extend(words(signature.inputs.to_token_stream()).into_keys());

@@ -1,9 +1,9 @@
 //! `#[redis_lock_defaults(..)]` on an `impl`, a trait or an inline module: options for all annotated
 //! functions inside that do not set them.
 //!
-//! The block is not parsed: its tokens are passed on as they are, but for the arguments of
-//! `#[redis_lock]`, which get the defaults in a group behind their own: `__defaults(ttl = "10s")`.
-//! A block inside has its own defaults expanded later, and puts them before those.
+//! The block is not parsed. Its tokens are passed on as they are, except for the arguments of
+//! `#[redis_lock]`, to which the defaults are appended as a group: `__defaults(ttl = "10s")`. The
+//! defaults of an inner block are expanded later, and come first.
 
 use std::collections::HashSet;
 

@@ -24,7 +24,7 @@ pub(crate) enum Way {
     Macro,
 }
 
-/// The ways that these expressions take by themselves: what stands in a closure, an async block or
+/// The ways out that these expressions take themselves. A `return` in a closure, an async block or
 /// an item within them leaves that, and not the function.
 pub(crate) fn ways<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Way> {
     seen(exprs).found
@@ -124,8 +124,8 @@ impl<'ast> Visit<'ast> for Ways {
     }
 }
 
-/// Whether the macro is called as one of the standard library that has no `await` of its own. Where
-/// it is another one of that name, rustc says that it cannot await there.
+/// Whether the macro is called like one of the standard library that has no `await`. If it is
+/// another macro of that name, rustc says that it can't await there.
 fn awaits_only_what_it_is_given(called: &Macro) -> bool {
     const NAMES: [&str; 15] = [
         "assert",

@@ -1,4 +1,4 @@
-//! The function's arguments inside its body, where they are dropped before the lock is released.
+//! The function's arguments inside its body, which drops them before the lock is released.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,8 +57,8 @@ pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
     quote!(#(#patterns)*)
 }
 
-/// [`inside`], after [`patterns`] have been taken apart around it. What may be `taken` is left where it
-/// is, as it may not be there any more.
+/// [`inside`], with [`patterns`] already taken apart around it. An argument that may be `taken` stays
+/// where it is, as it may be gone.
 pub(crate) fn names(
     function: &Function,
     arguments: &[Argument],
@@ -161,7 +161,7 @@ fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
     }
 }
 
-/// `let name = name;` of an argument without a name of its own. A `ref mut` in its pattern borrows it.
+/// `let name = name;` of an argument without a name. A `ref mut` in its pattern borrows it.
 fn whole(argument: &Argument) -> TokenStream {
     let Argument { attributes, name, binding, .. } = argument;
     let quiet = quiet(name);
@@ -222,7 +222,7 @@ fn collect<'a>(pattern: &'a Pat, found: &mut Vec<&'a PatIdent>) {
     }
 }
 
-/// The patterns directly in a pattern, but for names and alternatives.
+/// The patterns directly in a pattern, except names and alternatives.
 fn inner(pattern: &Pat) -> Vec<&Pat> {
     match pattern {
         Pat::Tuple(tuple) => tuple.elems.iter().collect(),

@@ -74,7 +74,7 @@ fn erase_in_path(path: &mut Path) {
 pub(crate) enum Future {
     /// Not one, as far as can be seen.
     No,
-    /// One that yields this.
+    /// An expression that yields this.
     Yields(Box<Type>),
     /// One whose output cannot be seen.
     Unseen,
@@ -308,7 +308,7 @@ pub(crate) fn is_static(ty: &Type) -> bool {
     }
 }
 
-/// A span that stands for the whole type, as far as stable Rust lets one be made.
+/// A span that covers the whole type, as far as stable Rust can make one.
 pub(crate) fn span(ty: &Type) -> Span {
     match ty {
         // The usual type, without taking it to pieces.

@@ -40,8 +40,8 @@ pub(crate) fn first_span(tokens: TokenStream) -> Span {
     first.map_or_else(Span::call_site, |first| Span::call_site().located_at(first.span()))
 }
 
-/// The braces' content, as a block of its own. Under their own span rustc would call them
-/// unnecessary; under the attribute's, it would point there for a missing value.
+/// The braces' content, as a new block. Under their span rustc would call the braces
+/// unnecessary; under the attribute's span, it would point there for a missing value.
 pub(crate) fn block(body: &Group) -> Group {
     let mut block = Group::new(Delimiter::Brace, body.stream());
     block.set_span(Span::mixed_site().located_at(body.span()));
@@ -58,8 +58,8 @@ pub(crate) fn contains(tokens: TokenStream, text: &str) -> bool {
     })
 }
 
-/// Every variable that the tokens may mean, and where: names, also those that string literals
-/// capture as `{name}`, but not the fields and methods behind a dot.
+/// Every variable that the tokens may mean, and its place: names, also those that string
+/// literals capture as `{name}`, but not the fields and methods behind a dot.
 pub(crate) fn words(tokens: TokenStream) -> HashMap<String, Span> {
     let mut found = HashMap::new();
     collect(tokens, &mut found);

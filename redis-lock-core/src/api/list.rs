@@ -14,8 +14,8 @@ use crate::domain::names::Names;
 use crate::domain::status::{LockKind, LockStatus};
 use crate::{LockError, Locks};
 
-/// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`], with a
-/// [`next`](Self::next) of its own for code that wants no stream library.
+/// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`]. Code without a stream
+/// library calls [`next`](Self::next).
 ///
 /// A page is asked for when the one before has been taken, so a listing that is put aside costs the
 /// server nothing. It ends after an error.

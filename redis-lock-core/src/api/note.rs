@@ -27,7 +27,7 @@ pub(crate) struct Note {
 #[derive(Debug)]
 pub(crate) struct JoinedTurn {
     pub(super) hold: Arc<Hold>,
-    /// The turn of the guard that it joined, if that one had joined as well.
+    /// The turn of the guard that it joined, if that guard had joined as well.
     pub(super) outer: Option<Arc<Self>>,
 }
 
@@ -59,7 +59,7 @@ impl Note {
         std::iter::once(&self.hold).chain(JoinedTurn::chain(self.turn.as_deref()))
     }
 
-    /// Why it can't be joined any more, if that is so.
+    /// Why it can't be joined, if that is so.
     pub(super) fn end(&self, now: Moment) -> Option<LossReason> {
         self.all().find_map(|hold| hold.end(now))
     }

@@ -8,7 +8,7 @@ use crate::sync::{Arc, AtomicBool, Ordering, thread};
 /// Puts a thread to sleep until it is woken.
 pub(super) struct Parker {
     thread: thread::Thread,
-    /// Code that runs on this thread meanwhile may use up what `unpark` leaves.
+    /// Code that runs on this thread in between may use up what `unpark` leaves.
     is_woken: AtomicBool,
 }
 

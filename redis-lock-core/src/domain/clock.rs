@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on the suspend-aware monotonic clock, in nanoseconds since an arbitrary start.
 ///
-/// `std::time::Instant` stands still while a Linux host is suspended, so a guard would believe in a
-/// lease that the server has long ended. `CLOCK_BOOTTIME`, which `env` reads, goes on counting.
+/// `std::time::Instant` stops while a Linux host is suspended, so a guard would believe in a lease
+/// that the server ended long ago. `CLOCK_BOOTTIME`, which `env` reads, keeps counting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Moment(u64);
 

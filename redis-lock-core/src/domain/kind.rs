@@ -139,7 +139,7 @@ impl Kind {
         self.traits().is_pooled
     }
 
-    /// How many can hold it at once, where that is limited.
+    /// How many can hold it at once, if that is limited.
     pub(crate) const fn limit(self) -> Option<u32> {
         match self {
             Self::Permit { limit } => Some(limit),
@@ -147,8 +147,8 @@ impl Kind {
         }
     }
 
-    /// Whether a lock that is seen like this can be held as this kind. A key that is free, or that
-    /// another program has, tells nothing of that.
+    /// Whether a lock that looks like this can be held as this kind. A key that is free, or that
+    /// another program uses, does not tell.
     pub(crate) fn may_be(self, seen: LockKind) -> bool {
         match (seen, self) {
             (LockKind::Free | LockKind::Foreign, _)
@@ -163,7 +163,7 @@ impl Kind {
         Some(if kind.limit().is_some() { Self::Permit { limit } } else { kind })
     }
 
-    /// Whether holders of both kinds fit together; as many as the limit allows, where there is one.
+    /// Whether holders of both kinds fit together; up to the limit, if there is one.
     pub(crate) fn fits_beside(self, other: Self) -> bool {
         !self.traits().is_exclusive && self.name() == other.name()
     }
@@ -189,7 +189,7 @@ impl From<Kind> for LockKind {
     }
 }
 
-/// The name of a sort of lock, and of the annotated function that takes it. Empty where there is none.
+/// The name of a sort of lock, and of the annotated function that takes it. Empty without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Title {
     /// The template of its keys, or the name that the request was given.
@@ -197,11 +197,11 @@ pub(crate) struct Title {
     pub(crate) function: &'static str,
 }
 
-/// What the numbers of a request are told apart by.
+/// The labels of a request's numbers.
 pub(crate) type LockSort = (Kind, Title);
 
 impl Title {
-    /// The name as a field of an event, which is left out where there is none.
+    /// The name as a field of an event, which is left out without a name.
     pub(crate) fn shown(&self) -> Option<&'static str> {
         Some(self.lock).filter(|lock| !lock.is_empty())
     }

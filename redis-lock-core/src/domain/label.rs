@@ -23,7 +23,7 @@ fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
 }
 
-/// The label of a demand: either the manager's, which is shared, or one of its own.
+/// The label of a demand: the manager's, which is shared, or the request's.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Label {
     Shared(Arc<str>),
@@ -64,8 +64,8 @@ pub(crate) fn text_or_hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// The label as it stands in a token: without characters that would confuse the format of the value, or
-/// a terminal, and without spaces, at which a shell would split the token.
+/// The label as a token contains it: without characters that would confuse the format of the value or a
+/// terminal, and without spaces, at which a shell would split the token.
 pub(crate) fn printable(label: &str) -> String {
     let is_odd = |c: char| matches!(c, '+' | '#') || is_odd(c);
     let mut plain = String::with_capacity(label.len());
@@ -84,8 +84,8 @@ pub(crate) fn printable(label: &str) -> String {
     plain
 }
 
-/// The path of a function as it stands in a token: the end of it where it is too long. Mostly nothing has to
-/// be changed, and this is done for each call.
+/// The path of a function as a token contains it, cut to its end if it is too long. This runs for each call,
+/// and most paths need no change.
 pub(crate) fn of_path(path: &'static str) -> Cow<'static, str> {
     if path.len() <= MAX_LABEL && !path.contains('#') {
         return path.into();

@@ -1,4 +1,4 @@
-//! The arithmetic of a lease and of its fencing numbers, without a clock of its own.
+//! The arithmetic of a lease and of its fencing numbers. Time is an argument.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) const FENCES: u32 = 32;
 /// same one.
 pub(crate) const LARGEST_FENCE: u64 = 1 << 53;
 
-/// The text of a number; `None` where it is none that this library gives.
+/// The text of a number; `None` if this library never gives such a number.
 pub(crate) fn read_fence(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number| *number <= LARGEST_FENCE || planted!(FenceUnbounded))
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::Token;
 
-/// An acquisition or a renewal that fewer replicas had in time than were asked for. It does not count;
-/// what was acquired is released again.
+/// An acquisition or a renewal that too few replicas confirmed in time. It does not count, and the
+/// lock is released if it was acquired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "only {got} of the {wanted} replicas that must have it had it in time; look after the replicas, \
@@ -13,7 +13,7 @@ use crate::Token;
 )]
 #[non_exhaustive]
 pub struct NotReplicated {
-    /// How many had it.
+    /// How many replicas confirmed it.
     pub got: u32,
     /// How many were asked for.
     pub wanted: u32,
@@ -56,8 +56,8 @@ pub enum Vote {
     },
     /// The lock to be renewed or released is not there.
     Missing,
-    /// No answer came in time, or before the others had decided. One that comes later still counts, from
-    /// then on.
+    /// No answer came in time, or before the other nodes had decided. A later answer counts from then
+    /// on.
     Late,
     /// It has run for less than [`rejoin`](crate::LocksBuilder::rejoin), and may have forgotten what it knew.
     Young,

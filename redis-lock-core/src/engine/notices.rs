@@ -1,9 +1,9 @@
 //! Notices: what runs the user's code, such as wakers, subscribers, and the drops of what they
 //! hold.
 //!
-//! No notice runs while a lock of the engine is held, and none runs on the engine's thread. Each is
-//! taken from one list and carried out by itself. So one that panics, or blocks for ever, keeps no
-//! answer from others: another thread takes the rest.
+//! No notice runs while a mutex of the engine is locked, and none runs on the engine's thread.
+//! Threads take notices from one list and carry them out one at a time. A notice that panics or
+//! blocks for ever keeps no answer from other callers: another thread takes the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Notice {
     }
 }
 
-/// What has to be done after a step: outcomes to hand over, entries to send, notices to carry out.
+/// What follows a step: outcomes to hand over, entries to send, notices to carry out.
 #[derive(Default)]
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
@@ -51,7 +51,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Puts an entry on the queue of a place, and notes that it is to be sent.
+    /// Puts an entry on the queue of a place, and notes that it must be sent.
     pub(super) fn put_on(&mut self, place: &Arc<Place>, entry: QueueEntry) {
         place.path.put(entry, &mut self.settled);
         if !self.touched.iter().any(|other| other.id == place.id) {

@@ -35,7 +35,8 @@ pub(super) struct HoldLife {
     pub(super) deadline: Moment,
 }
 
-/// The lowest bits are for the phase. The others count nanoseconds for 73 years; what is later is never.
+/// The lowest bits are for the phase. The others count nanoseconds for 73 years. Any later moment counts
+/// as never.
 const PHASE_BITS: u32 = 3;
 
 const NEVER: u64 = u64::MAX >> PHASE_BITS;

@@ -1,8 +1,8 @@
 //! What this process knows of a lock beyond what the server knows: for people, and for the line of those that
 //! wait for a lock that several can hold.
 //!
-//! Each of these has a machine of its own. The first of them queue at the server; the others are held back, and
-//! know of the server what the first of the line has heard.
+//! Each of these has a machine. The first of them queue at the server. The others are held back, and know of
+//! the server what the first of the line has learned.
 
 use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ use crate::{Token, Wait};
 pub(crate) struct LocalView {
     /// The token of the present hold, and its fencing number.
     pub(crate) held: Option<(Token, Option<u64>)>,
-    /// The token in the server's queue that stands for all waiters of this process, if there is
+    /// The token in the server's queue that represents all waiters of this process, if there is
     /// one.
     pub(crate) queued: Option<Token>,
     /// The waiters of this process, in the order of arrival.
@@ -52,7 +52,7 @@ impl LocalView {
     }
 }
 
-/// Where a machine stands in the line.
+/// The position of a machine in the line.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum LineStanding {
     /// It does not wait, or not with the others.
@@ -67,7 +67,7 @@ pub(crate) enum LineStanding {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LineView {
     HasRoom,
-    /// So many wait that one more is held back.
+    /// The number of waiters from which on another one is held back.
     Full {
         /// Whether the server has refused the first.
         is_refused: bool,
@@ -86,7 +86,7 @@ impl Demand {
 }
 
 impl LineView {
-    /// A call that wants no long queue is held back only where it is known that it has to wait.
+    /// A call with `max_waiters` is held back only if it is known that it has to wait.
     pub(super) fn holds_back(self, demand: &Demand) -> bool {
         match self {
             Self::HasRoom => false,
@@ -105,7 +105,7 @@ pub(super) enum LastAnswer {
     Failed(Fault),
 }
 
-/// What a machine that contends has heard of the server.
+/// What a contending machine has learned of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(super) last_answer: LastAnswer,
@@ -116,7 +116,8 @@ pub(crate) struct Heard {
     pub(super) at: Moment,
     /// When the server last gave a useful answer.
     pub(super) useful: Moment,
-    /// Consecutive failures; where this is passed on, an open question counts as one that it may become.
+    /// Consecutive failures. When this is passed on, an open question counts as the failure that it may
+    /// become.
     pub(super) failures: u32,
 }
 

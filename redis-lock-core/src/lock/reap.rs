@@ -24,7 +24,7 @@ use crate::{LockError, LossReason, Token};
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The release of an attempt, until the server has nothing of its token.
+/// The release of an attempt, until the server has forgotten its token.
 #[derive(Debug)]
 #[must_use = "a token that is not released stays on the server until its lease ends"]
 pub(crate) struct Reap {
@@ -38,7 +38,7 @@ pub(crate) struct Reap {
     waited_for: bool,
     /// Keep the lock until then instead of freeing it, by this mark, and with this value beside it.
     keep_until: Option<(Moment, Arc<str>, Option<ValueText>)>,
-    /// The number of an open question about the token, whose outcome is not needed any more.
+    /// The number of an open question about the token whose outcome is irrelevant by now.
     drops: Option<u64>,
     /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
     /// earlier try may have released it.
@@ -51,7 +51,7 @@ pub(crate) struct Reap {
     may_be_done: bool,
     /// Whether an acquisition of it was open when it was given up.
     unanswered: bool,
-    /// When the server will have forgotten the token by itself.
+    /// When the server will have forgotten the token without a release.
     gone_by: Moment,
     was_answered: bool,
     /// Notes it until a server has answered it.
@@ -63,7 +63,7 @@ pub(crate) struct Reap {
 /// What to do after a try to release a token.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The server that was asked has nothing of it any more.
+    /// The server that was asked has forgotten it.
     Done(Box<Reap>),
     /// Release it again at this time.
     Again(Moment, Box<Reap>),
@@ -74,7 +74,8 @@ pub(crate) type Confirmation = (Confirm, Result<(), LockError>);
 
 impl Reap {
     /// The release of an attempt, which also drops its open question. `None` when the server has
-    /// nothing of it. It is in a box from the beginning, because it is large and goes far.
+    /// nothing to forget. It is boxed from the beginning, because it is large and is moved
+    /// often.
     pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Box<Self>> {
         if attempt.on_server() == OnServer::Nothing && open.is_none() {
             attempt.ends();
@@ -176,13 +177,13 @@ impl Reap {
         self.attempt.doubt(now, Some(longest));
     }
 
-    /// When the server will have forgotten the token by itself.
+    /// When the server will have forgotten the token without a release.
     pub(crate) fn gone_by(&self) -> Moment {
         self.gone_by
     }
 
-    /// Prepares to release the token once more, because a server that never received the release
-    /// has replaced the one that executed it.
+    /// Prepares to release the token once more: a server that never received the release has
+    /// replaced the one that executed it.
     pub(crate) fn repeated(mut self: Box<Self>) -> Box<Self> {
         self.attempt.may_be_back();
         // The time at which it is given up stays that of the first try.
@@ -204,7 +205,7 @@ impl Reap {
         &self.names
     }
 
-    /// What its numbers are told apart by.
+    /// The label of its numbers.
     pub(crate) fn sort(&self) -> LockSort {
         (self.kind, self.title)
     }
@@ -237,7 +238,7 @@ impl Reap {
         if self.confirm.is_some() { self.deadline } else { Moment::NEVER }
     }
 
-    /// What to report to the caller at its deadline. The release goes on.
+    /// The report for the caller at its deadline. The release continues.
     pub(crate) fn overdue(&mut self) -> Option<Confirmation> {
         let late =
             || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
@@ -299,8 +300,8 @@ impl Reap {
         }
     }
 
-    /// The server has answered. If it is in doubt, an acquisition may still arrive; and where it keeps no
-    /// client from the lock any more, but is not gone, the rest is removed when the node lets us. So the
+    /// The server has answered. If the answer is in doubt, an acquisition may still arrive. If the token
+    /// blocks no client but is not gone, the rest is removed when the node allows it. In both cases the
     /// release is repeated.
     fn answered(mut self: Box<Self>, is_rest_left: bool, now: Moment) -> Next {
         self.unanswered &= is_rest_left;
@@ -409,7 +410,7 @@ impl PendingReleases {
     }
 }
 
-/// One of them, until it is dropped, also where a bug makes what has it panic.
+/// One entry of the count. Dropping it ends the entry, also when a bug makes its owner panic.
 #[derive(Debug)]
 struct PendingRelease {
     all: Arc<PendingReleases>,

@@ -1,4 +1,4 @@
-//! Values that may stand in a key.
+//! Values that can be part of a key.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// A value that may stand in a key template: `#[redis_lock(key = "order:{order_id}")]`.
+/// A value that can be part of a key template: `#[redis_lock(key = "order:{order_id}")]`.
 ///
 /// Two processes must write the same text for equal values and different text for different ones,
 /// or they lock different keys for the same thing. So floats have no `KeySegment`, and neither has
 /// whatever merely implements `Display` or `Debug`.
 ///
-/// For a type of your own, `#[derive(KeySegment)]` (of the crate `redis-locks`) writes it. By hand,
-/// pass on to what identifies the value. What is written is escaped, so a value cannot imitate the
-/// template around it:
+/// For your types, `#[derive(KeySegment)]` (of the crate `redis-locks`) writes it. In a manual
+/// implementation, pass on to what identifies the value. What is written is escaped, so a value
+/// can't imitate the template around it:
 ///
 /// ```
 /// use std::fmt;
@@ -38,7 +38,7 @@ use uuid::Uuid;
     note = "write `#[derive(KeySegment)]` on a type of your own; of another one pass text by name, `key(\"…{{x}}…\", x = x.to_string())`, or what it dereferences to, `x = *x`"
 )]
 pub trait KeySegment {
-    /// Whether a width pads with zeros where the template says so.
+    /// Whether the template asks for a width that pads with zeros.
     #[doc(hidden)]
     fn is_numeric(&self) -> bool {
         false
@@ -53,8 +53,8 @@ pub trait KeySegment {
 
 /// Takes a value's text and escapes what could be mistaken for the template around it.
 ///
-/// ASCII letters and digits and `-._~@+=` stand for themselves; of all else, each byte is `%` and two
-/// capital hex digits. Which other characters are letters would depend on the version of Rust.
+/// ASCII letters, digits and `-._~@+=` are kept. Every other byte becomes `%` and two capital hex
+/// digits. Which other characters are letters would depend on the version of Rust.
 pub struct SegmentWriter<'a> {
     out: &'a mut dyn Write,
     chars: usize,
@@ -189,8 +189,8 @@ impl<T: KeySegment + ToOwned + ?Sized> KeySegment for Cow<'_, T> {
 
 /// A value on its way into a key. Its `Display` is the value's segment, escaped and padded.
 ///
-/// The bounds stand on `Display` and not on [`segment`], so that a type that may not be in a key is
-/// reported once, at its placeholder.
+/// The bounds are on `Display` and not on [`segment`], so that the compiler reports a type that
+/// can't be in a key once, at its placeholder.
 pub struct Segment<'a, T: ?Sized>(&'a T);
 
 /// Wraps a value for a key.
@@ -225,8 +225,8 @@ impl<T: KeySegment + ?Sized> fmt::Display for Segment<'_, T> {
 }
 
 impl<T: KeySegment + ?Sized> Segment<'_, T> {
-    /// Writes the escaped value and tells how many characters it has. An empty one is an error:
-    /// `render` says so, `format_args!` can carry nothing but the fact.
+    /// Writes the escaped value and returns its number of characters. An empty value is an
+    /// error. `render` reports it, because `format_args!` can carry only the fact.
     fn write(&self, out: &mut dyn Write) -> Result<usize, fmt::Error> {
         let mut writer = SegmentWriter::new(out);
         self.0.write_segment(&mut writer)?;

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of a lease may be missing by rounding.
 const ROUNDED: Duration = Duration::from_millis(2);
 
-/// The tokens that may stand on one node, until it has confirmed their release.
+/// The tokens that one node may have, until it has confirmed their release.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     all: HashMap<Arc<str>, TokenTrace>,
@@ -31,7 +31,8 @@ pub(super) struct Tokens {
 struct TokenTrace {
     names: Names,
     kind: Kind,
-    /// When the node has forgotten it by itself. One that was given away is not released here.
+    /// When the node forgets it without a release. A token that was given away is not released
+    /// here.
     until: Moment,
     under_way: usize,
     /// Whether something was never answered, so that it may be executed late.
@@ -151,8 +152,8 @@ impl Tokens {
         (trace.repair_as != Some(kind)).then_some(trace.repair_as)
     }
 
-    /// What a node that does not have it any more gets it back as, if it does. `other` is what is known of
-    /// that elsewhere.
+    /// The command that gives the token back to a node that has lost it, if there is one. `other` is what
+    /// the other nodes know.
     pub(super) fn repaired_as(&mut self, token: &str, other: Option<Option<Kind>>) -> Option<Kind> {
         let trace = self.all.get_mut(token).filter(|it| !it.is_given_up)?;
         trace.repair_as = other.unwrap_or(trace.repair_as);
@@ -189,8 +190,8 @@ pub(super) fn release(token: &Arc<str>, names: &Names, kind: Kind) -> Command {
     Command { names: names.clone(), kind, verb, timeout: TIMEOUT }
 }
 
-/// One view of what the nodes that have answered know. A holder is one that may have a majority of all
-/// nodes; who waits is told by the node that knows most of it.
+/// One view of what the nodes that have answered know. A holder is a token that may have a majority of
+/// all nodes. The waiters are those of the node that knows most of them.
 pub(super) fn merged(views: &[&ServerView], nodes: usize, needed: usize) -> Answer {
     let silent = nodes.saturating_sub(views.len());
     let having = |token: &str| {

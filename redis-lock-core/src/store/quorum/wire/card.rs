@@ -1,5 +1,5 @@
-//! The nodes' card: on each node stands of which servers the quorum consists. So clients that were given
-//! different nodes, and don't exclude each other, hear of it.
+//! The nodes' card: each node stores the list of the quorum's servers. Clients that were given different
+//! nodes don't exclude each other, and this is how they find out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +33,13 @@ pub(super) struct Cards {
     under_way: usize,
     /// Where another card stands, how much was left of it, and when that was heard.
     other: Option<(usize, Duration, Moment)>,
-    /// Whether that one was written again since.
+    /// Whether the card was written again since.
     is_alive: bool,
 }
 
 impl QuorumWire {
-    /// Writes the card on all nodes, if it is time and all have answered since: one that can't be reached, or
-    /// stands still, may have been replaced by a server that others know.
+    /// Writes the card on all nodes, if it is time and all have answered since. A node that can't be reached
+    /// or is frozen may have been replaced by a server that other clients know.
     pub(super) fn write_cards(&mut self, now: Moment) {
         let is_due = self.cards.under_way == 0 && self.cards.next <= now;
         let is_watched = self.cards.other.is_some();

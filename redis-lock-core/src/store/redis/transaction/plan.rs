@@ -50,18 +50,18 @@ pub(super) struct Planned {
 pub(crate) enum NextStep {
     /// Find out whether these channels have subscribers, for `TransactionSteps::hear`.
     AskListeners(Vec<String>),
-    /// Find out what stands at the key that was read then. That is the answer.
+    /// Ask for the type of the value that was read then. That is the answer.
     AskType(Moment),
-    /// Send this; an `EXEC` comes behind it.
+    /// Send this; an `EXEC` follows.
     Write(Vec<Cmd>),
-    /// What was read has changed meanwhile: it begins anew.
+    /// The values have changed since they were read: start again.
     Aborted,
     /// Nothing was executed: it begins anew, in another way.
     Again,
     Done(Result<Answer, Fault>),
 }
 
-/// What to write, or what else is to be done.
+/// What to write, or what else to do.
 type Decision = Result<Planned, NextStep>;
 
 /// Decides what to do about a command, from what was read.
@@ -164,7 +164,7 @@ fn acquire_by_model(
     Ok(planned)
 }
 
-/// Deletes the value of another program, if it is the one that was looked at.
+/// Deletes the value of another program, if it is still the value that was read.
 fn force_foreign(
     command: &Command,
     name: &str,
