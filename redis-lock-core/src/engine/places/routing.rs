@@ -7,9 +7,9 @@ use super::{Place, PlaceId, UNROUTED};
 use crate::domain::names::SLOTS;
 use crate::store::wire::{Map, NodeName};
 
-/// An index into the places, or `NOBODY`.
+/// An index into the places, or `NO_PLACE`.
 type Owner = u16;
-const NOBODY: Owner = Owner::MAX;
+const NO_PLACE: Owner = Owner::MAX;
 
 /// Which place has which slot, as far as is known. It is immutable: changes create a new one.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub(super) struct Routing {
 
 impl Default for Routing {
     fn default() -> Self {
-        let owners = vec![NOBODY; usize::from(SLOTS)];
+        let owners = vec![NO_PLACE; usize::from(SLOTS)];
         Self {
             version: 0,
             epoch: 0,
@@ -146,7 +146,7 @@ impl Routing {
 
     fn add(&mut self, place: Arc<Place>) -> Owner {
         self.places.push(place);
-        Owner::try_from(self.places.len() - 1).unwrap_or(NOBODY)
+        Owner::try_from(self.places.len() - 1).unwrap_or(NO_PLACE)
     }
 
     fn set(&mut self, slot: u16, owner: Owner) {

@@ -100,7 +100,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node, and what is to be connected to it: see [`keep_linked`].
+    /// A node, and the connections that it needs: see [`keep_linked`].
     pub(super) fn new(seat: Seat) -> (Self, Weak<NodeSlot>, mpsc::UnboundedReceiver<()>) {
         let (wants, wanted) = mpsc::unbounded_channel();
         let slot = Arc::new(NodeSlot::default());
@@ -335,7 +335,7 @@ impl Node {
         oldest.map_or(Moment::NEVER, |ask| self.received.max(ask.sent).after(limit))
     }
 
-    /// Closes the connection. What has no answer may be executed all the same.
+    /// Closes the connection. Commands without an answer may still be executed.
     fn close(&mut self, fault: &Fault, now: Moment) {
         (self.wire, self.ends) = (None, None);
         self.slot.forget();

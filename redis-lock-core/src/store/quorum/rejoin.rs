@@ -21,7 +21,7 @@ const MOST_INTERVAL: Duration = Duration::from_secs(5);
 /// What a connection has to do with the `rejoin` that its node has.
 #[derive(Debug, Default)]
 pub(super) struct RejoinNote {
-    /// Whether this client's is there, or a longer one that this client goes by.
+    /// Whether the node has this client's value, or a longer one that this client adopts.
     pub(super) is_agreed: bool,
     /// Whether the node has answered, be it that it refuses.
     pub(super) is_answered: bool,
@@ -30,7 +30,7 @@ pub(super) struct RejoinNote {
 }
 
 impl Node {
-    /// Writes this client's `rejoin` on the node, where it is time.
+    /// Writes this client's `rejoin` on the node, if it is time.
     pub(super) fn note_rejoin(&mut self, now: Moment) {
         if !self.is_linked() || self.note.is_under_way || now < self.note.next {
             return;

@@ -24,9 +24,9 @@ pub(crate) struct Roster {
     /// The same in milliseconds, by the client of the quorum that has the longest, as far as that is known.
     rejoin: AtomicU64,
     seats: NonPoisonMutex<Vec<SeatState>>,
-    /// Where stands on each node of which servers the quorum consists.
+    /// The key at which each node stores the quorum's list of servers.
     pub(super) card: Names,
-    /// Where stands on each node which `rejoin` its clients have.
+    /// The key at which each node stores the `rejoin` of its clients.
     note: Names,
     /// A node can be asked again.
     pub(crate) returned: Notify,
@@ -53,7 +53,7 @@ pub(crate) struct Seat {
 }
 
 impl Roster {
-    /// The nodes with these names. `beside` names what stands on each of them beside locks.
+    /// The nodes with these names. `beside` names the keys that each node has beside locks.
     pub(crate) fn new(
         names: Vec<Arc<str>>,
         rejoin: Duration,
@@ -143,11 +143,11 @@ impl Seat {
         Fault::new(FaultClass::Unsupported, what)
     }
 
-    /// A connection leads to this server, which has run for so long.
+    /// A connection leads to this server, which has run for this time.
     ///
     /// # Errors
-    /// When another node of the quorum is the same server. One that was there before its connection ended may
-    /// have another address now.
+    /// Fails when another node of the quorum is the same server. A server whose connection ended may have
+    /// another address now.
     pub(crate) fn introduced(
         &self,
         run: Option<&str>,

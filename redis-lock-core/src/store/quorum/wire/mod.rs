@@ -1,8 +1,8 @@
 //! One connection that leads to all nodes: each command goes to all, and has one outcome by a majority.
 //!
-//! Each node has a connection of its own behind it, which may break and be made again. An answer that
-//! does not come in time counts as none, so a slow node delays nothing. What is left of questions that
-//! have failed is undone here, after the caller has its answer.
+//! Each node has a connection, which may break and be made again. An answer that does not come in time
+//! counts as none, so a slow node delays nothing. The remains of failed questions are undone here,
+//! after the caller has its answer.
 
 mod card;
 mod outcome;

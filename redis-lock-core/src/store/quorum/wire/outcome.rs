@@ -131,7 +131,7 @@ impl QuorumWire {
         }
     }
 
-    /// Lets a node have the lock that it does not have any more, or never had. It counts when it has
+    /// Gives the lock back to a node that has lost it or never had it. The node counts after it has
     /// confirmed a renewal.
     fn repair(&mut self, renewal: &Command, at: usize, now: Moment) {
         let Verb::Renew { token, ttl } = &renewal.verb else { return };
@@ -162,8 +162,9 @@ impl QuorumWire {
 }
 
 impl Inquiry {
-    /// The nodes that give the token back after this verdict: those that may have it of an attempt that has
-    /// failed, or get it yet, and all where a minority may still have some of a hold that is lost.
+    /// The nodes that give the token back after this verdict. For a failed attempt, those are the nodes
+    /// that may have it or may still get it. For a lost hold, they are all nodes, because a minority may
+    /// still have a part.
     fn losers(&self, verdict: &Result<Answer, Fault>) -> Vec<usize> {
         let (verb, ballot) = (&self.command.verb, &self.ballot);
         let is_single = !matches!(self.command.kind, Kind::All { .. });

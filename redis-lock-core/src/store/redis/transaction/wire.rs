@@ -1,5 +1,5 @@
-//! A connection on which mutexes work without scripts: plain commands are sent on one link, in
-//! order, and transactions on connections of their own.
+//! A connection on which mutexes work without scripts. Plain commands are sent on one link, in
+//! order, and transactions on separate connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
