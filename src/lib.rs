@@ -52,13 +52,13 @@
 //! |---|---|---|
 //! | `tracing` | yes | spans and events of the `tracing` crate |
 //! | `metrics` | no | counters, histograms and gauges of the `metrics` crate |
-//! | `serde` | no | `replay` and `call`: other calls get the value of the one that ran |
+//! | `serde` | no | `replay` and `call`: other calls get the value of the call that ran |
 //! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates or an authority of your own |
 //!
 //! # Requirements
 //!
 //! Rust 1.88. A server: Redis 5.0 or later (mutexes from 2.2), or Valkey; or none, with
-//! [`Locks::in_memory`]. Any async runtime, or none: the locks live on a thread of their own.
+//! [`Locks::in_memory`]. Any async runtime, or none: the engine runs on a separate thread.
 //!
 //! # Examples
 //!
@@ -77,7 +77,7 @@ pub use redis_lock_core::*;
 #[doc(hidden)]
 pub use redis_lock_core::__private_0_1;
 
-/// Lets values of your own types stand in key templates: newtypes, structs of several parts (joined
+/// Lets values of your types be part of key templates: newtypes, structs of several parts (joined
 /// by `:`), enums without fields (by the names of their variants).
 ///
 /// ```
@@ -99,7 +99,8 @@ pub use redis_lock_core::__private_0_1;
 /// ```
 ///
 /// The names of variants are part of the key: rename one, and old and new processes lock different
-/// keys. `#[key_segment(crate = path)]` names this crate where it is re-exported.
+/// keys. `#[key_segment(crate = path)]` names the path of this crate if another crate re-exports
+/// it.
 pub use redis_lock_macros::KeySegment;
 
 #[doc = include_str!("attribute.md")]

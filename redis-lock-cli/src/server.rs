@@ -86,7 +86,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(file).map_err(|error| Failure::File { name: file.display().to_string(), error })
 }
 
-/// The holder's name: the one that was given, or what runs under the lock.
+/// The holder's name: the given one, or the command that runs under the lock.
 fn label(task: &Task) -> Option<String> {
     let (given, command) = match task {
         Task::Run(run) => (run.getting.label.as_ref(), run.command.first()),

@@ -219,7 +219,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Marks arguments as used that only the request, `on_busy` and `on_done` use, but for those that are `taken`.
+    /// Marks arguments as used that only the request, `on_busy` and `on_done` use, except those that are `taken`.
     fn used_around_the_body(&self, taken: &HashSet<String>) -> TokenStream {
         let mut named = request::named(self.options);
         named.extend(self.options.answers().flat_map(|it| words(it.to_token_stream()).into_keys()));
@@ -255,7 +255,7 @@ impl<'a> Expansion<'a> {
         self.within(&quote!(#krate::__private_0_1::Scope::new(#fixed)), run)
     }
 
-    /// A `match`, so that nothing of ours is bound by a `let` of the function.
+    /// A `match`, so that a `let` of the function binds nothing of ours.
     fn within(&self, made: &TokenStream, run: TokenStream) -> TokenStream {
         let (scope, shadowed) = (local("scope"), self.shadowed());
         quote!(#shadowed match &#made { #scope => { #run } })
@@ -330,7 +330,8 @@ impl<'a> Expansion<'a> {
     /// The body is an arm and not what follows, because a `let` of the guard is what
     /// `clippy::significant_drop_tightening` would speak about.
     ///
-    /// A body that asks for nothing, and needs nothing of the lock, begins when it is held.
+    /// A body that asks for nothing, and needs nothing of the lock, begins when the lock is
+    /// held.
     fn acquired(&self, body: &Group, asks: bool) -> TokenStream {
         let scope = local("scope");
         let guard = self.guard();

@@ -38,7 +38,7 @@ pub(crate) enum Shape {
 pub(crate) struct AsyncBlock {
     /// The position of `async`, for the code that replaces the block.
     keyword: Span,
-    /// `Box::pin` with its path, and its parentheses, when the block stands in it.
+    /// `Box::pin` with its path, and its parentheses, if the block is its argument.
     pin: Option<(TokenStream, Span)>,
     /// The content of the block, when the body is nothing but the block. Otherwise there are
     /// statements before it, which must not run without the lock, and one of them may return
@@ -118,7 +118,7 @@ fn starts_function(input: ParseStream<'_>) -> bool {
     }
 }
 
-/// The braces, also when they come out of a `macro_rules!` fragment.
+/// The braces, also if they come out of a `macro_rules!` fragment.
 fn body(input: ParseStream<'_>) -> Result<Group> {
     let mut tree: TokenTree = input.parse()?;
     loop {
@@ -300,7 +300,7 @@ impl Function {
         self.signature.receiver().is_some()
     }
 
-    /// Whether `self` is owned, and so has to be dropped before the release like any argument.
+    /// Whether `self` is owned. Then it must be dropped before the release, like any argument.
     pub(crate) fn owns_receiver(&self) -> bool {
         self.signature
             .receiver()

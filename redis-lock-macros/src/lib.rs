@@ -1,10 +1,10 @@
 //! The `#[redis_lock]` attribute. Use it through the `redis-locks` crate, whose documentation
 //! describes it.
 //!
-//! The stages are files: `options` reads and checks the arguments, `function` the item, `key` (on
-//! top of `template`) the key, and `expand` puts them together. `companion` makes the function of
-//! `request = name`, `defaults` passes the options of a block on, and `inline` is `key!`. `diagnostics` collects what is wrong
-//! on the way; the function is emitted in any case.
+//! The stages are files: `options` reads and checks the arguments, `function` the item, `key` (on top of `template`)
+//! the key, and `expand` puts them together. `companion` makes the function of `request = name`, `defaults` passes the
+//! options of a block on, and `inline` is `key!`. `diagnostics` collects mistakes. The function is emitted despite
+//! mistakes.
 
 mod body;
 mod companion;
@@ -51,7 +51,7 @@ pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     inline::expand(input.into()).into()
 }
 
-/// Lets values of a type stand in keys. See `redis_locks::KeySegment`.
+/// Lets values of a type be part of keys. See `redis_locks::KeySegment`.
 #[proc_macro_derive(KeySegment, attributes(key_segment))]
 pub fn key_segment(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     segment::expand(item.into()).into()

@@ -1,4 +1,4 @@
-//! What the attribute says where it can't stand.
+//! What the attribute reports on an item that it can't annotate.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;

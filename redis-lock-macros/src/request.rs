@@ -26,13 +26,13 @@ pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
 
 /// `let request = ..;`
 ///
-/// As a statement of its own, so that what `via` and the key borrow ends before the wait begins. No
+/// As a separate statement, so that the borrows of `via` and the key end before the wait begins. No
 /// expression of it may return a value from the function:
 ///
-/// - A `?` stays where it is if the function, or its closure around the request, returns a `Result`:
-///   then it passes on an error and nothing else.
-/// - With a `return` or a macro, which may do anything, the expressions stand in a closure of their
-///   own, or in an async block if they await. Of that only an error is passed on.
+/// - A `?` stays in place if the function, or its closure around the request, returns a `Result`:
+/// then it passes on an error and nothing else.
+/// - Expressions with a `return` or a macro, which may do anything, go into a closure, or into an
+/// async block if they await. Only an error of that is passed on.
 pub(crate) fn made(options: &Options, key: &Key, krate: &Path, is_async: bool) -> TokenStream {
     let (request, scope, error) = (local("request"), local("scope"), local("error"));
     let methods = [quote!(#scope.request), quote!(#scope.request_all)];
@@ -245,9 +245,9 @@ fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
 struct Call {
     /// Where the user wrote the option.
     name: Ident,
-    /// As it stands in a method call.
+    /// As written in a method call.
     argument: Option<TokenStream>,
-    /// As it stands in a constant, if it is one.
+    /// As written in a constant, if it is one.
     constant: Option<TokenStream>,
 }
 

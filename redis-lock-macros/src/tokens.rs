@@ -58,8 +58,8 @@ pub(crate) fn contains(tokens: TokenStream, text: &str) -> bool {
     })
 }
 
-/// Every variable that the tokens may mean, and its place: names, also those that string
-/// literals capture as `{name}`, but not the fields and methods behind a dot.
+/// Every variable that the tokens may mean, and its place. These are names, including those
+/// that string literals capture as `{name}`, without the fields and methods after a dot.
 pub(crate) fn words(tokens: TokenStream) -> HashMap<String, Span> {
     let mut found = HashMap::new();
     collect(tokens, &mut found);

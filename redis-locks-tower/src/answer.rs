@@ -28,7 +28,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// What a client is told. No text here comes from an error, which names keys, hosts and processes.
+/// The texts for clients. None of them comes from an error, which names keys, hosts and processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,

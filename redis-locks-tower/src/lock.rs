@@ -39,7 +39,7 @@ type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 /// | What happens | The client gets |
 /// |---|---|
 /// | another holder has the lock for longer than the request's `wait` | 409 |
-/// | what is to be done [`once`](LockRequest::once) was done | 409 |
+/// | the work was done before, by [`once`](LockRequest::once) | 409 |
 /// | more calls wait than `max_waiters` allows | 429 |
 /// | the lock server can't be used, or these locks are shut down | 503 with `Retry-After`; the inner service did not run |
 /// | the lock is lost while the inner service runs | 500; the service is dropped at its next await |
@@ -90,9 +90,10 @@ where
         Self { on_error: Some(on_error), ..self }
     }
 
-    /// Lets a service that has begun run to its end under its lock, in a task of its own, when the client hangs up.
+    /// Lets a service that has begun run to its end under its lock when the client hangs up. It runs in a separate
+    /// task.
     ///
-    /// A request that still waits for its lock ends all the same. [`Locks::drain`] waits for such tasks.
+    /// A request that still waits for its lock ends as before. [`Locks::drain`] waits for such tasks.
     pub fn detached(self) -> Self {
         Self { is_detached: true, ..self }
     }

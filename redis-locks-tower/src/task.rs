@@ -1,4 +1,4 @@
-//! Work that goes on when its client hangs up.
+//! Work that continues when its client hangs up.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -20,7 +20,7 @@ impl Start {
     }
 }
 
-/// A client that waits. When it hangs up before the work has begun, the work is not wanted any more.
+/// A waiting client. If it hangs up before the work has begun, the work is dropped.
 struct Client {
     has_begun: Arc<AtomicBool>,
     task: AbortHandle,
@@ -34,7 +34,7 @@ impl Drop for Client {
     }
 }
 
-/// Runs `work` in a task of its own, and waits for it. `None` when the runtime ended the task.
+/// Runs `work` in a separate task, and waits for it. `None` when the runtime ended the task.
 pub(crate) async fn in_task<T, W>(work: impl FnOnce(Start) -> W) -> Option<T>
 where
     T: Send + 'static,

@@ -34,9 +34,9 @@ pub(crate) struct Acquire {
 /// all present holders lose the lock. It shows them and asks first. Answers other than `y` and `yes`
 /// leave the lock alone.
 ///
-/// The holder is told the reason, at once if it receives the server's messages. The first waiter
-/// gets the lock. A program that does not react to the loss runs on without the lock. Locks of other
-/// clients are ended by deleting their key. A value that is no lock is left alone.
+/// The holder learns the reason, at once if it receives the server's messages. The first waiter gets
+/// the lock. A program that does not react to the loss keeps running without the lock. Locks of
+/// other clients are ended by deleting their key. A value that is no lock is left alone.
 ///
 /// Exits with 1 when nothing was released. With --json it prints `key`, `released` and `reason`.
 #[derive(Debug, Args)]

@@ -11,7 +11,8 @@ use crate::duration;
 /// List locks
 ///
 /// Asks with SCAN, page by page, which does not block the server. Each lock is printed as soon as
-/// it is known. A lock that is taken or released meanwhile may be missing or appear twice.
+/// it is known. A lock that is acquired or released during the listing may be missing or appear
+/// twice.
 #[derive(Debug, Args)]
 #[command(after_long_help = STATUS_FIELDS)]
 pub(crate) struct Ls {

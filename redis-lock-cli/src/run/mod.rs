@@ -111,7 +111,7 @@ async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
     }
 }
 
-/// Writes a line to standard error. Where that can't be, the command and its exit code count nevertheless.
+/// Writes a line to standard error. If that fails, the command and its exit code still count.
 fn say(line: &str) {
     let _ = writeln!(stderr(), "{line}");
 }

@@ -36,7 +36,7 @@ pub(crate) fn starter(
     Ok(starter)
 }
 
-/// On Linux it is found although its file was replaced meanwhile, as an upgrade does.
+/// On Linux it is found even if its file was replaced, as an upgrade does.
 fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() { Ok(running.into()) } else { std::env::current_exe() }

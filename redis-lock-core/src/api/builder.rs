@@ -103,13 +103,13 @@ impl LocksBuilder {
         self
     }
 
-    /// A quorum of independent servers, at least three and an odd number: a lock is held when a majority
-    /// of them has it, so it outlives the loss of any minority.
+    /// A quorum of independent servers: an odd number, at least three. A lock is held when a majority of
+    /// the servers has it, so it survives the loss of any minority.
     ///
-    /// Each of these URLs is one server, with credentials of its own. They must fail independently and
-    /// must not be replicas of each other. A node that can't be reached does not keep the others from
-    /// working. There are mutexes, read-write locks and several keys at once, no permits and no locks
-    /// that never expire, and no `once`. A request's `linger` is refused, that of the builder is ignored. The error where too few agree is
+    /// Each of these URLs is one server, with its credentials. The servers must fail independently and must not be
+    /// replicas of each other. A node that can't be reached does not stop the others. A quorum has mutexes, read-write
+    /// locks and several keys at once. It has no permits, no locks that never expire, and no `once`. A request's
+    /// `linger` is refused, and the builder's is ignored. If too few nodes agree, the error is
     /// [`NoQuorum`](crate::NoQuorum).
     ///
     /// ```
@@ -191,9 +191,9 @@ impl LocksBuilder {
     /// How many replicas must have a lock before it counts; by default none. A failover to one of
     /// these keeps the lock.
     ///
-    /// Each acquisition and renewal takes longer by a round trip to the replicas. With fewer replicas
-    /// no lock is acquired or kept: that is [`Backend`](LockError::Backend), and
-    /// [`not_replicated`](crate::BackendError::not_replicated) says how many had it.
+    /// Each acquisition and renewal takes a round trip to the replicas longer. With fewer replicas no
+    /// lock is acquired or kept. The error is [`Backend`](LockError::Backend), and
+    /// [`not_replicated`](crate::BackendError::not_replicated) returns how many replicas confirmed.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -240,7 +240,7 @@ impl LocksBuilder {
     }
 
     /// How long an acquisition waits for a server that can't be used; by default 10 seconds. Then it
-    /// fails with [`Backend`](LockError::Backend), also if it may [`wait`](Self::wait) for longer.
+    /// fails with [`Backend`](LockError::Backend), even if it may [`wait`](Self::wait) for longer.
     ///
     /// A shorter wait ends it earlier: when the wait is over, plus one
     /// [`command_timeout`](Self::command_timeout) at most. What waiting can't mend (a wrong password, a

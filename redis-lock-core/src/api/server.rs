@@ -68,7 +68,7 @@ impl Servers {
         Ok(self)
     }
 
-    /// Where they are, without the credentials.
+    /// The addresses, without the credentials.
     pub(crate) fn describe(&self) -> String {
         let addresses = self.clients.iter().map(address).collect::<Vec<_>>().join(",");
         match self.topology {
@@ -122,7 +122,7 @@ fn address(client: &redis::Client) -> String {
     client.get_connection_info().addr().to_string()
 }
 
-/// The nodes of a quorum, each with a connection of its own.
+/// The nodes of a quorum, each with a separate connection.
 fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumConnector {
     let names = nodes.iter().map(|node| address(node).into()).collect();
     let roster = Roster::new(names, rejoin, |what| terms.beside_locks(what));
@@ -172,7 +172,7 @@ impl NodeOptions {
         Ok(())
     }
 
-    /// How to speak TLS with the servers, where that is for us to do.
+    /// How to speak TLS with the servers, if that is our part.
     #[cfg(feature = "rustls")]
     pub(crate) fn tls(&self, servers: &Servers) -> Option<TlsSettings> {
         self.certificates.settings(servers.clients.iter().find(|node| tls::is_used_by(node))?)

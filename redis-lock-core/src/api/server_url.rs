@@ -26,9 +26,9 @@ pub(crate) struct Servers {
     pub(crate) clients: Vec<redis::Client>,
     /// What the sentinels call the primary, whose credentials and database their URLs have.
     pub(crate) primary: String,
-    /// The sentinels with credentials of their own, or none.
+    /// The sentinels with their credentials, if they have any.
     pub(super) sentinels: Vec<redis::Client>,
-    /// Of a quorum, how long a node that has started does not vote, if its URL says so.
+    /// How long a node of a quorum does not vote after its start, if the URL says it.
     pub(super) rejoin: Option<Duration>,
 }
 

@@ -31,14 +31,14 @@ const HINT_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest wait, at first, for a slot that is being moved to another node.
 pub(super) const MAX_MOVE_WAIT: Duration = Duration::from_millis(50);
 
-/// So many tries are that quick.
+/// How many tries come that quickly.
 const QUICK: u32 = 16;
 
 /// How long a process may pass the lock among its own tasks before it asks whether another process
 /// waits. The question costs one round trip in this time.
 const TURN: Duration = Duration::from_millis(10);
 
-/// The same once it is known that one waits.
+/// The same once it is known that another process waits.
 pub(super) const SHORT_TURN: Duration = Duration::from_millis(1);
 
 /// How often it may pass the lock on in this time, even if the clock stands still.

@@ -9,7 +9,7 @@ use crate::domain::status::{LockKind, ServerInfo};
 use crate::domain::token::Mark;
 use crate::{Done, Holder, Token};
 
-/// One lock as the arbiter has it.
+/// One lock as the arbiter sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerView {
     pub(crate) kind: LockKind,
@@ -21,7 +21,8 @@ pub(crate) struct ServerView {
     /// How many more there are than are listed.
     pub(crate) more_holders: usize,
     pub(crate) more_waiters: usize,
-    /// Identifies the value of another program, or a mark, so that a forced release ends exactly that one.
+    /// Identifies the value of another program, or a mark, so that a forced release ends exactly this
+    /// value.
     pub(crate) foreign: Option<Arc<str>>,
     /// Filled in by the connection.
     pub(crate) server: Option<ServerInfo>,

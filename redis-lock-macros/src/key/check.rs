@@ -183,7 +183,7 @@ fn known(arguments: &[TemplateArgument], scope: &Scope<'_>) -> Vec<String> {
     given.chain(bound).chain(scope.constants.iter().cloned()).chain(receiver).collect()
 }
 
-/// `{}` in a template without arguments of its own.
+/// `{}` in a template without arguments.
 fn nameless(hole: &Hole, scope: &Scope<'_>) -> String {
     let example =
         scope.names.first().map_or_else(|| "order_id".to_owned(), |(name, _)| unraw(name));

@@ -322,8 +322,8 @@ fn render(
     quote!(match (#(#expressions,)*) { (#(#locals,)*) => #rendered })
 }
 
-/// The literal for `format_args!`, untouched unless it holds dotted placeholders; those become
-/// arguments of their own.
+/// The literal for `format_args!`, untouched unless it has dotted placeholders, which become
+/// separate arguments.
 fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr, Vec<Forwarded>) {
     let is_sweet = |hole: &Hole| match &hole.value {
         Value::Path { .. } => true,
@@ -356,7 +356,7 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
 }
 
 impl Value {
-    /// The expression that a name or a dotted name stands for.
+    /// The expression that a name or a dotted name means.
     fn path(&self, span: Span) -> TokenStream {
         let word = |name: &str| {
             if name == "self" {

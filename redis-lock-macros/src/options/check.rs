@@ -364,7 +364,7 @@ fn later<'a, T>(
     if place(one) > place(other) { of_one } else { of_other }
 }
 
-/// One side of a contradiction, where it was given.
+/// One side of a contradiction, if it was given.
 #[derive(Clone)]
 struct At {
     name: Ident,

@@ -59,7 +59,7 @@ impl Options {
         }
     }
 
-    /// Reads the options of a block around the function, but for those that the function sets.
+    /// Reads the options of a block around the function, except those that the function sets.
     fn read_defaults(&mut self, input: ParseStream<'_>) -> Result<()> {
         let content;
         parenthesized!(content in input);

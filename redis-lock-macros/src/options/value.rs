@@ -123,7 +123,7 @@ impl Element {
     }
 }
 
-/// What sort of lock, where it is no mutex: the call on the plan that says so, and its argument.
+/// The sort of lock, if it is no mutex: the call on the plan, and its argument.
 pub(crate) struct Kind {
     pub(crate) call: &'static str,
     pub(crate) argument: Option<Expr>,

@@ -25,7 +25,7 @@ pub trait Fallible: Sized {
     /// The return value of a call that failed.
     fn from_error(error: Self::Error) -> Self;
 
-    /// Whether the function failed by itself.
+    /// Whether the function returned an error.
     fn is_error(&self) -> bool;
 }
 
@@ -42,7 +42,7 @@ impl<T, E> Fallible for Result<T, E> {
     }
 }
 
-/// An error type that can carry a [`LockError`]. Implement `From<LockError>` to have it.
+/// An error type that can carry a [`LockError`]. `From<LockError>` implements it.
 #[diagnostic::on_unimplemented(
     message = "`#[redis_lock]` cannot turn a `LockError` into `{Self}`",
     label = "the error type `{Self}` does not implement `From<LockError>`",

@@ -16,8 +16,8 @@ use uuid::Uuid;
 /// whatever merely implements `Display` or `Debug`.
 ///
 /// For your types, `#[derive(KeySegment)]` (of the crate `redis-locks`) writes it. In a manual
-/// implementation, pass on to what identifies the value. What is written is escaped, so a value
-/// can't imitate the template around it:
+/// implementation, delegate to the field that identifies the value. The text is escaped, so a
+/// value can't imitate the template around it:
 ///
 /// ```
 /// use std::fmt;

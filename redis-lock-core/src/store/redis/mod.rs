@@ -177,7 +177,7 @@ impl Way {
         }
     }
 
-    /// Tags of keys that this server has; an empty one where it has all.
+    /// Tags of keys that this server has; an empty tag if it has all keys.
     fn own_tags(&self) -> Vec<String> {
         let slots = self.member().map(Member::some_slots).unwrap_or_default();
         match slots.is_empty() {
