@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn an_error_about_the_server_names_no_lock() {
-        let locks = crate::Locks::builder().url("redis://127.0.0.1:1");
+        let locks = Locks::builder().url("redis://127.0.0.1:1");
         let locks = locks.command_timeout(Duration::from_millis(50)).open().unwrap();
         let error = locks.blocking_server_info().unwrap_err();
         assert!(error.key().is_none() && !error.to_string().contains("ping"), "{error}");

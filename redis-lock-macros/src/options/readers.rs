@@ -104,7 +104,7 @@ fn made_by(value: &Expr) -> Option<String> {
             let Expr::Path(path) = &*call.func else { return None };
             let mut names = path.path.segments.iter().rev().map(|it| it.ident.to_string());
             let (name, ty) = (names.next()?, names.next()?);
-            let makes = ["in_memory", "open", "connect", "builder"].contains(&&*name);
+            let makes = ["in_memory", "open", "connect", "from_env", "builder"].contains(&&*name);
             (makes && ty == "Locks" || name == "new" && ty == "LocksBuilder").then_some(name)
         }
         _ => None,

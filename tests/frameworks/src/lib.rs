@@ -208,10 +208,17 @@ pub mod database {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use redis_locks::{LockError, Locks, redis_lock};
     use rstest::rstest;
 
-    #[redis_lock(key = "case:{id}", via = Locks::in_memory())]
+    fn locks() -> &'static Locks {
+        static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+        &LOCKS
+    }
+
+    #[redis_lock(key = "case:{id}", via = locks())]
     #[rstest]
     #[case(1)]
     #[case(2)]
@@ -225,7 +232,7 @@ mod tests {
     #[case(2)]
     #[tokio::test]
     // rstest hands the attributes below it to functions without arguments.
-    #[redis_lock(key = "case", via = Locks::in_memory())]
+    #[redis_lock(key = "case", via = locks())]
     async fn below(#[case] id: u64) -> Result<(), LockError> {
         assert!(id > 0);
         Ok(())
