@@ -8,6 +8,7 @@ mod all;
 mod fences;
 mod holding;
 mod margin;
+mod newest;
 mod once;
 mod once_faults;
 mod other_node;

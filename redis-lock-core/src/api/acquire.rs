@@ -114,6 +114,7 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
     let may_linger = options.ttl.is_some()
         && options.once.is_none()
         && options.queue.is_none()
+        && !options.newest
         && kind.is_pooled();
     if options.linger.is_none() && may_linger {
         options.linger = settings.linger;

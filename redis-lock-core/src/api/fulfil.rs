@@ -232,6 +232,10 @@ impl LockRequest {
         F: LeadBody<T>,
     {
         self.remembers_nothing("lead")?;
+        if self.options.newest {
+            let (option, with, advice) = ("newest", "lead", "a leader is to stay; use run");
+            return Err(ConfigError::Conflict { option, with, advice }.into());
+        }
         self.options.leads();
         loop {
             match self.clone().acquire().await {

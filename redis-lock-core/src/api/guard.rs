@@ -83,6 +83,11 @@ impl Guard {
         &self.hold
     }
 
+    /// Whether it joined an outer hold.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
     /// What nested calls need to know about this hold.
     pub(crate) fn note(&self) -> Note {
         Note::new(
@@ -177,6 +182,22 @@ impl Guard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.state(), LockState::Held | LockState::Uncertain)
+    }
+
+    /// Whether a newer call has come, which waits for the end of this one. Only for a lock that was asked for with
+    /// [`newest`](crate::LockRequest::newest), and known without asking the server.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.hold.is_superseded()
+    }
+
+    /// Waits until a newer call has come, for code that has to tidy up before it gives the lock back. It never
+    /// resolves for a lock that was asked for without [`newest`](crate::LockRequest::newest).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn superseded(&self) {
+        self.hold.superseded().await;
     }
 
     /// How long the lease runs from now on, without another renewal. Zero once it is lost.

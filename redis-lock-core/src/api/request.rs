@@ -130,6 +130,34 @@ impl LockRequest {
         self
     }
 
+    /// The newest call wins: it ends the calls with `newest` that came for this key before it, in all processes.
+    ///
+    /// Those that wait get [`LockError::Superseded`](crate::LockError::Superseded). The one that runs is asked to
+    /// leave: its async body is dropped when it next yields, and its call returns `Superseded`. Only then does the
+    /// newest get the lock, so two bodies never run at once. A body that has ended first returns its result. A body
+    /// that blocks, and code that keeps a guard, look at [`Guard::is_superseded`](crate::Guard::is_superseded).
+    ///
+    /// Calls without `newest` are neither ended nor passed. Of calls that come faster than a body runs, only the
+    /// last one ends. For a mutex of one key that waits, is fair and is renewed. Not on a quorum.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # use redis_locks::LockError;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let preview = locks.mutex("preview:42").newest();
+    /// let older = preview.clone().acquire().await?;
+    /// let newer = tokio::spawn(preview.acquire());
+    /// older.superseded().await;
+    /// older.release().await?;
+    /// let _newer = newer.await.unwrap()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn newest(mut self) -> Self {
+        self.options.newest = true;
+        self
+    }
+
     /// Whether the engine renews the lease while the guard lives. It does by default.
     ///
     /// With `false` the lock is lost when its ttl has passed.

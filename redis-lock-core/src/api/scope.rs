@@ -44,6 +44,16 @@ impl BodyLock {
         self.guard.get().filter(|_| !self.finishes)?.loss()
     }
 
+    /// Why the body has to stop now: the lock is lost, or a newer call waits for it. A guard that joined an outer
+    /// hold stops with the outer body.
+    pub(crate) fn interruption(&self) -> Option<LockError> {
+        self.loss().or_else(|| {
+            let guard =
+                self.guard.get().filter(|guard| guard.is_superseded() && !guard.is_joined())?;
+            Some(LockError::Superseded { key: guard.key().into() })
+        })
+    }
+
     /// Runs a body that blocks.
     pub(crate) fn within<R>(&self, body: impl FnOnce() -> R) -> R {
         let _frame = nesting::enter(self.guard.get());
@@ -67,22 +77,44 @@ impl BodyLock {
         &self,
         mut body: Pin<&mut Option<F>>,
     ) -> Result<F::Output, LockError> {
-        let mut lost = pin!(self.lost());
+        let mut interrupted = pin!(self.interrupted());
         poll_fn(|context| {
-            if let Some(error) = self.loss() {
+            if let Some(error) = self.interruption() {
                 return Poll::Ready(Err(error));
             }
             let poll = || body.as_mut().as_pin_mut().map_or(Poll::Pending, |it| it.poll(context));
             match self.within(poll) {
                 Poll::Ready(value) => Poll::Ready(Ok(value)),
-                Poll::Pending => lost.as_mut().poll(context).map(Err),
+                Poll::Pending => interrupted.as_mut().poll(context).map(Err),
             }
         })
         .await
     }
 
+    /// Completes when the body has to stop.
+    pub(crate) async fn interrupted(&self) -> LockError {
+        let mut lost = pin!(self.lost());
+        let superseded = async {
+            match self.guard.get().filter(|guard| !guard.is_joined()) {
+                Some(guard) => guard.superseded().await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut superseded = pin!(superseded);
+        poll_fn(|context| {
+            if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+                return Poll::Ready(lost);
+            }
+            superseded.as_mut().poll(context).map(|()| {
+                let key = self.guard.get().map_or("", Guard::key).into();
+                LockError::Superseded { key }
+            })
+        })
+        .await
+    }
+
     /// Completes when the lock is lost; never, if the body may finish without it.
-    pub(crate) async fn lost(&self) -> LockError {
+    async fn lost(&self) -> LockError {
         if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
             let reason = guard.lost().await;
             return LockError::Lost { key: guard.key().into(), reason };
@@ -200,7 +232,12 @@ async fn watched<F: Future>(
         _ => Finish::Release,
     };
     let lost = held.released(lost, finish).await;
-    ended.map(|value| (value, lost))
+    match (ended, lost) {
+        (Ok(value), lost) => Ok((value, lost)),
+        // A newer call has come, and the lock was lost besides.
+        (Err(_), Some(lost)) => Err(lost),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Has a body that has not ended dropped under its lock.

@@ -41,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) wait: Wait,
     pub(crate) max_waiters: Option<usize>,
     pub(crate) queue: Option<usize>,
+    pub(crate) newest: bool,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
@@ -98,6 +99,7 @@ impl Options {
             wait,
             max_waiters: None,
             queue: None,
+            newest: false,
             renew: true,
             max_hold: None,
             min_hold: None,
@@ -198,8 +200,32 @@ impl Options {
             let advice = "say for how long the value is kept";
             return Err(ConfigError::Requires { option: "replay", needs: "`once`", advice }.into());
         }
+        if self.newest {
+            self.check_newest(kind)?;
+        }
         self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
+    }
+
+    fn check_newest(&self, kind: Kind) -> Result<(), LockError> {
+        let with = match kind {
+            _ if self.wait == Wait::None => "no_wait",
+            _ if self.min_hold.is_some() => "min_hold",
+            _ if self.ttl.is_none() => "never_expires",
+            _ if !self.renew => "renew(false)",
+            _ if !self.fair => "fair(false)",
+            _ if self.reentrant => "reentrant",
+            _ if self.lingers().is_some() => "linger",
+            _ if self.once.is_some() => "once",
+            _ if self.queue.is_some() => "queue",
+            _ if self.adopts.is_some() => "adopt",
+            Kind::Mutex => return Ok(()),
+            Kind::All { .. } => "several keys",
+            Kind::Read => "readers",
+            Kind::Write => "writers",
+            Kind::Permit { .. } => "permits",
+        };
+        conflict("newest", with, "leave one of them out")
     }
 
     fn check_queue(&self, most: usize, kind: Kind) -> Result<(), LockError> {
@@ -262,6 +288,9 @@ impl Options {
         if self.queue.is_some() {
             return no("`queue`", "its nodes have no line in common; use one server");
         }
+        if self.newest {
+            return no("`newest`", "its nodes have no order of calls in common; use one server");
+        }
         if self.once.is_some() {
             return no("`once`", "a node that restarts forgets what was done; use one server");
         }
@@ -278,6 +307,7 @@ impl Options {
             wait: self.wait,
             max_waiters: self.max_waiters,
             queue: self.queue,
+            newest: self.newest,
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,
@@ -290,6 +320,13 @@ impl Options {
             outage: self.outage,
             timeout: ttl.map_or(timeout, |ttl| timeout.min(command_limit(ttl))),
         }
+    }
+}
+
+impl LockTerms {
+    /// Whether each call counts by itself at the server, also beside others of its process.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.queue.is_some() || self.newest
     }
 }
 
@@ -535,6 +572,8 @@ pub(crate) struct LockTerms {
     pub(crate) max_waiters: Option<usize>,
     /// How many calls may wait in the server's line.
     pub(crate) queue: Option<usize>,
+    /// Whether it ends older calls, and is ended by newer ones.
+    pub(crate) newest: bool,
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,

@@ -19,6 +19,7 @@ const MOST_TEXT: usize = 1_000;
 /// | [`Busy`](Self::Busy) | try later, skip, or answer 409 |
 /// | [`Done`](Self::Done) | nothing: another call has done it |
 /// | [`Crowded`](Self::Crowded) | too many wait already: try later, or answer 429 |
+/// | [`Superseded`](Self::Superseded) | nothing: a newer call does it |
 /// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
 /// | [`Lost`](Self::Lost) | look at what was done before you do it again |
 /// | [`TooShort`](Self::TooShort) | the lock is held: wait for the next renewal, or ask for a longer ttl |
@@ -80,6 +81,14 @@ pub enum LockError {
         waiting: usize,
         /// Whether these are places in the server's line, of all processes, as `queue` counts them.
         in_line: bool,
+    },
+    /// A newer call with [`newest`](crate::LockRequest::newest) has come for the same key. This one has not begun its
+    /// body, or has dropped it before the newer one begins.
+    #[error("lock `{key}`: a newer call has superseded this one; there is nothing to do")]
+    #[non_exhaustive]
+    Superseded {
+        /// The key that was asked for.
+        key: String,
     },
     /// The lock was lost while it was held. What the body did after that was not protected.
     #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
@@ -185,6 +194,7 @@ impl LockError {
             Self::Busy { key, .. }
             | Self::Done { key, .. }
             | Self::Crowded { key, .. }
+            | Self::Superseded { key }
             | Self::Lost { key, .. }
             | Self::Reentrant { key, .. }
             | Self::WrongHold { key, .. }

@@ -114,6 +114,11 @@ impl Names {
         self.side("v")
     }
 
+    /// The tokens of the calls that came last and end older ones: a sorted set in the order of arrival.
+    pub(crate) fn latest(&self) -> String {
+        self.side("l")
+    }
+
     /// The tombstone of a token whose acquisition may still be on its way.
     pub(crate) fn tombstone(&self, token: &str) -> String {
         [&self.side("x"), ":", token].concat()
@@ -150,7 +155,7 @@ pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
 /// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
 /// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v"].iter().any(|end| key.ends_with(end));
+    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v", ":~l"].iter().any(|end| key.ends_with(end));
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 
@@ -290,9 +295,14 @@ mod tests {
         for namespace in ["lock", ""] {
             let main = crate::LockKey::from(key).in_namespace(namespace);
             let names = Names::new(namespace, main.clone());
-            for side in
-                [names.queue(), names.waiters(), names.fence(), names.limit(), names.tombstone("t")]
-            {
+            for side in [
+                names.queue(),
+                names.waiters(),
+                names.fence(),
+                names.limit(),
+                names.latest(),
+                names.tombstone("t"),
+            ] {
                 assert_eq!(slot(&side), slot(&main), "{side} of {main}");
                 assert!(side.starts_with(namespace), "{side}");
                 assert!(names.has_side(&side), "{side}");

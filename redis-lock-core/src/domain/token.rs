@@ -79,6 +79,19 @@ impl Token {
         Self::made(PREFIX, IDLE_FLAG, manager, label)
     }
 
+    /// A fresh token of a call that ends older ones. Its random digits are capitals, which are the same number.
+    pub(crate) fn newest(manager: &str, label: &str) -> Self {
+        let Self { text, turn, unsettled } = Self::fresh(manager, label);
+        let id = text.get(PREFIX.len()..PREFIX.len() + 32).unwrap_or_default();
+        let rest = text.get(PREFIX.len() + 32..).unwrap_or_default();
+        // By chance there may be no letter.
+        let id = match id.bytes().any(|digit| digit.is_ascii_alphabetic()) {
+            true => id.to_ascii_uppercase(),
+            false => ["A", id.get(1..).unwrap_or_default()].concat(),
+        };
+        Self { text: [PREFIX, &id, rest].concat().into(), turn, unsettled }
+    }
+
     fn made(prefix: &str, flag: &str, manager: &str, label: &str) -> Self {
         let since = env::wall().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         // By hand, because with `write!` this was a twentieth of the work for a lock.
@@ -172,6 +185,12 @@ impl Token {
     /// Whether its holder may keep the lease while no body runs.
     pub(crate) fn may_be_idle(&self) -> bool {
         !self.is_lasting() && self.fields().is_some_and(|fields| fields.2.starts_with(IDLE_FLAG))
+    }
+
+    /// Whether its call ends older ones, and is ended by newer ones.
+    pub(crate) fn is_newest(&self) -> bool {
+        let is_flagged = |id: &str| id.bytes().any(|digit| digit.is_ascii_uppercase());
+        self.fields().is_some_and(|fields| is_flagged(fields.0))
     }
 
     /// The manager that made it.

@@ -162,13 +162,15 @@ impl Core {
     /// Takes the idle lease of this process for a call that has a machine of its own. One that does not suit it is
     /// given back.
     fn take_idle(&self, demand: &Arc<Demand>) -> Option<Arc<Hold>> {
-        if demand.kind != Kind::Mutex || demand.terms.queue.is_none() {
+        if demand.kind != Kind::Mutex || !demand.terms.is_alone() {
             return None;
         }
         let mut taken = None;
         self.act(|work| {
             self.step(&LockId::mutex(demand.names.main()), work, |machine, env| {
-                taken = machine.take_kept(demand, env);
+                if !demand.terms.newest {
+                    taken = machine.take_kept(demand, env);
+                }
                 machine.give_up_kept(IdleEnd::Terms, env);
             });
         });

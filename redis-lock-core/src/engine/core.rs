@@ -236,7 +236,9 @@ impl Core {
         // Most steps have none.
         for mut later in effects.later.drain(..) {
             match &mut later {
-                Later::Lost(hold) => self.wake_each(Arc::clone(hold), hold.waiting()),
+                Later::Lost(hold) | Later::Superseded(hold) => {
+                    self.wake_each(Arc::clone(hold), hold.waiting());
+                }
                 Later::Observe(observation) => {
                     if let Observation::Missed { fault, is_first, .. } = &mut **observation {
                         *is_first = self.note_missed(&self.places.of(&id.main), fault, notices);

@@ -195,6 +195,7 @@ impl Core {
                 drop(confirm.send(outcome.map_err(|error| *error)));
             }
             Notice::Later(Later::Lost(hold)) => hold.report_end(Some(&self.audience)),
+            Notice::Later(Later::Superseded(hold)) => hold.report_superseded(&self.audience),
             Notice::Later(Later::Observe(observation)) => observation.tell(&self.audience),
             Notice::Later(Later::Broken(machine)) => drop(machine),
             Notice::Told(told) => told.tell(),

@@ -14,7 +14,7 @@ use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, Done, IdleEvent};
 use crate::observe::Observation;
-use crate::store::{ASK, Acquire, Answer, Blocker, PLACE, Verb};
+use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
 
 /// How often several keys are asked for all at once. After this many refusals, keys that are free
@@ -119,6 +119,11 @@ impl Contending {
         self.look = now.after(wait);
     }
 
+    /// Which of its questions comes next.
+    fn newest(&self) -> Newest {
+        if self.refusals == 0 { Newest::First } else { Newest::Later }
+    }
+
     /// Notes by whom the lock was found busy. Returns whether that is news.
     fn found_busy(&mut self, blocker: &Blocker) -> bool {
         let last = match &self.heard.last_answer {
@@ -175,7 +180,8 @@ impl<W> Machine<W> {
         let attempt = env.attempt(&demand);
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
-            refusals: contending.refusals,
+            // With another token it comes anew.
+            refusals: if demand.terms.newest { 0 } else { contending.refusals },
             heard: contending.heard,
             let_in: contending.let_in,
             ..Contending::new(attempt, &demand, env.now)
@@ -204,7 +210,7 @@ impl<W> Machine<W> {
             && !demand.terms.fenced
             && demand.terms.repair_orphan.is_none()
             && demand.terms.once.is_none()
-            && demand.terms.queue.is_none();
+            && !demand.terms.is_alone();
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
@@ -223,6 +229,7 @@ impl<W> Machine<W> {
                 once: demand.terms.once.is_some(),
                 repair_orphan: demand.terms.repair_orphan,
                 most_waiting: demand.terms.queue,
+                newest: demand.terms.newest.then(|| contending.newest()),
                 ask,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
@@ -287,6 +294,7 @@ impl<W> Machine<W> {
         match outcome {
             Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
+            Outcome::Answered(Answer::Superseded { held }) => self.superseded(held, env),
             Outcome::Answered(Answer::Crowded { waiting, holder }) => {
                 self.crowded_out(&open, waiting, holder.as_deref(), env);
             }
@@ -335,6 +343,7 @@ impl<W> Machine<W> {
                 contending.was_notified = true;
             }
             self.look_soon(env);
+            self.look_for_newer(env);
         }
     }
 
@@ -379,11 +388,15 @@ impl<W> Machine<W> {
             return self.ask_again(env);
         }
         let Stage::Contending(contending) = self.take_stage(env) else { return };
-        let was_free = contending.refusals == 0;
+        let (was_free, hinted) = (contending.refusals == 0, contending.hinted);
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             env.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver));
         }
         self.hand_out(contending.attempt, open, fence, was_free, env);
+        if hinted {
+            // It may have said that a newer call has come.
+            self.look_for_newer(env);
+        }
     }
 
     fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {

@@ -64,6 +64,8 @@ pub(crate) enum Later<W> {
     Confirm(Confirm, Result<(), Box<LockError>>),
     /// This hold was lost: wake those who wait for the loss, and notify subscribers.
     Lost(Arc<Hold>),
+    /// A newer call has come, so this hold is asked to leave: wake those who wait for that.
+    Superseded(Arc<Hold>),
     /// For subscribers and recorders.
     Observe(Box<Observation>),
     /// A bug has broken this machine. It has wakers, so it is dropped when no lock of the engine is held.

@@ -264,6 +264,19 @@ impl<W> Machine<W> {
         }
     }
 
+    /// A newer call has come, so this one, which has a machine of its own, ends.
+    pub(super) fn superseded(&mut self, held: bool, env: &mut Env<'_, W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if !held {
+            contending.attempt.left_nothing();
+        }
+        for waiter in self.waiters.drain() {
+            let key = waiter.demand.key().to_owned();
+            env.fail(waiter.handle, LockError::Superseded { key });
+        }
+        self.abandon_if_unwanted(env);
+    }
+
     /// So many wait in line at the server that the call, which has a machine of its own, may not.
     pub(super) fn crowded_out(
         &mut self,

@@ -39,8 +39,9 @@ pub(super) struct Held {
     throttle: HintThrottle,
     /// Limits how often requests for an idle lease are answered.
     answers: HintThrottle,
-    /// When to check a message about a forced release.
+    /// When to check a message about a forced release, and one about a newer call.
     check_at: Moment,
+    newer_at: Moment,
 }
 
 /// What becomes of the token of a hold that was lost.
@@ -67,6 +68,7 @@ impl Held {
             throttle: HintThrottle::default(),
             answers: HintThrottle::default(),
             check_at: Moment::NEVER,
+            newer_at: Moment::NEVER,
         }
     }
 
@@ -75,7 +77,7 @@ impl Held {
         let wanted = deadline(&self.wanted.askers);
         let answer =
             open.map_or(wanted, |open| wanted.min(deadline(&open.askers)).min(open.late_at));
-        renewal.min(self.check_at).min(answer).min(self.hold.deadline())
+        renewal.min(self.check_at).min(self.newer_at).min(answer).min(self.hold.deadline())
     }
 
     pub(super) fn as_blocker(&self, now: Moment) -> Blocker {
@@ -124,6 +126,8 @@ impl Held {
             || wanted.wants(Wants::Downgrade)
         {
             Some((About::Downgrade, Verb::Downgrade { token: token() }))
+        } else if wanted.newer {
+            Some((About::Newer, Verb::Newer { token: token() }))
         } else if wanted.check || wanted.wants(Wants::Check) {
             Some((About::Check, Verb::Check { token: token() }))
         } else {
@@ -221,6 +225,31 @@ impl<W> Machine<W> {
         answers
     }
 
+    /// A message may say that a newer call has come, which only the server can confirm.
+    pub(super) fn look_for_newer(&mut self, env: &mut Env<'_, W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        if held.hold.demand.terms.newest && !held.hold.is_superseded() {
+            held.newer_at = held.newer_at.min(held.throttle.follow_at(env.now));
+            self.maintain_hold(env);
+        }
+    }
+
+    /// Asks the server with the next question, unless it is known already.
+    fn want_newer(&mut self) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.wanted.newer |= held.hold.demand.terms.newest && !held.hold.is_superseded();
+        }
+    }
+
+    /// A newer call has come: the body is to leave, and the lock is given back then.
+    fn asked_to_leave(&mut self, env: &mut Env<'_, W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        self.waited_for = true;
+        if held.hold.supersede() {
+            env.effects.later.push(Later::Superseded(Arc::clone(&held.hold)));
+        }
+    }
+
     /// Does what is due while holding.
     pub(super) fn maintain_hold(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
@@ -236,6 +265,11 @@ impl<W> Machine<W> {
         if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
             open.late_at = Moment::NEVER;
             env.doubt(&held.hold, Fault::no_answer());
+        }
+        if held.newer_at <= env.now {
+            held.newer_at = Moment::NEVER;
+            held.throttle.followed(env.now);
+            held.wanted.newer = true;
         }
         if held.check_at <= env.now {
             held.check_at = Moment::NEVER;
@@ -257,6 +291,7 @@ impl<W> Machine<W> {
             About::Renew => held.attempt.asked(held.lease.ttl),
             About::Cut => held.wanted.cut = false,
             About::Downgrade => held.wanted.downgrade = None,
+            About::Newer => held.wanted.newer = false,
             _ => {}
         }
         if matches!(about, About::Renew | About::Check) {
@@ -276,7 +311,12 @@ impl<W> Machine<W> {
                 let reason = lost_to(by.as_deref(), because.as_deref());
                 self.gone(open, reason, env);
             }
-            Outcome::Answered(answer) => self.confirmed(open, &answer, env),
+            Outcome::Answered(answer) => {
+                if let Answer::Superseded { .. } = answer {
+                    self.asked_to_leave(env);
+                }
+                self.confirmed(open, &answer, env);
+            }
             Outcome::Refused(fault) => self.missed(open, &fault, false, env),
             Outcome::Unknown(fault) => self.missed(open, &fault, true, env),
         }
@@ -303,7 +343,7 @@ impl<W> Machine<W> {
                 }
             }
             About::Downgrade => held.hold.downgraded(),
-            About::Check | About::Take | About::Acquire { .. } => {}
+            About::Check | About::Newer | About::Take | About::Acquire { .. } => {}
         }
         if let Answer::Renewed { longer, waited_for } = answer {
             let most = held.attempt.longest().saturating_add(SURPLUS);
@@ -312,6 +352,8 @@ impl<W> Machine<W> {
             held.wanted.cut = is_ours_alone && longer.is_some_and(|left| left > most);
             if *waited_for {
                 self.somebody_waits(env);
+                // The message that a newer call has come may be lost.
+                self.want_newer();
             }
         }
         for asker in open.askers {

@@ -38,6 +38,8 @@ pub(crate) struct Hold {
     process: u32,
     /// Whether a guard has ever joined it.
     is_joined: AtomicBool,
+    /// Whether a newer call has come.
+    is_superseded: AtomicBool,
 }
 
 impl Hold {
@@ -62,6 +64,7 @@ impl Hold {
             report: HoldReport::default(),
             process,
             is_joined: AtomicBool::new(false),
+            is_superseded: AtomicBool::new(false),
         }
     }
 
@@ -213,6 +216,11 @@ impl Hold {
         });
     }
 
+    /// Reports that a newer call has come.
+    pub(crate) fn report_superseded(&self, audience: &Audience) {
+        observe::superseded(self.described(), audience);
+    }
+
     /// Waits for the loss.
     pub(crate) async fn lost(&self) -> LossReason {
         self.reason_by(Self::loss).await
@@ -221,6 +229,22 @@ impl Hold {
     /// Waits until it is lost or given back.
     pub(crate) async fn ended(&self) -> LossReason {
         self.reason_by(Self::end).await
+    }
+
+    /// Whether a newer call has come, which gets the lock after this hold.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Ordering::Acquire)
+    }
+
+    /// A newer call has come. Returns whether that is news.
+    pub(crate) fn supersede(&self) -> bool {
+        !self.is_superseded.swap(true, Ordering::AcqRel)
+    }
+
+    /// Waits until a newer call has come.
+    pub(crate) async fn superseded(&self) {
+        let news = self.ended.get_or_init(Box::default);
+        news.until(|| self.is_superseded().then_some(())).await;
     }
 
     /// Looks each time when something has ended, until there is a reason.

@@ -116,6 +116,7 @@ impl<W> Env<'_, W> {
             (Some(_), Some(_)) if self.hints && self.lingers => {
                 Attempt::lingering(Token::lingering(manager, label), ttl)
             }
+            (Some(_), _) if demand.terms.newest => Attempt::new(Token::newest(manager, label), ttl),
             (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
         };
         attempt.with_margin(demand.terms.margin)
@@ -190,8 +191,12 @@ impl<W> Machine<W> {
 
     /// The token that may be in the server's queue, and in messages.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
-        let Stage::Contending(contending) = &self.stage else { return None };
-        contending.queued_token()
+        match &self.stage {
+            Stage::Contending(contending) => contending.queued_token(),
+            // A message may say that a newer call has come.
+            Stage::Held(held) if held.hold.demand.terms.newest => Some(held.attempt.wire()),
+            _ => None,
+        }
     }
 
     /// The token that holds the lock or contends for it.

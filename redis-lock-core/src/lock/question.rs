@@ -81,6 +81,8 @@ pub(super) enum About {
     /// Cuts a lease that is longer than anything that was asked for.
     Cut,
     Check,
+    /// Asks whether a newer call has come.
+    Newer,
     Downgrade,
 }
 
@@ -88,6 +90,8 @@ pub(super) enum About {
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) askers: Askers,
+    /// Whether to ask if a newer call has come.
+    pub(super) newer: bool,
     /// Whether to check the hold although no caller asked for that.
     pub(super) check: bool,
     /// Set where the server may have lost that a writer goes on as a reader: that is asked for again after a
@@ -104,7 +108,7 @@ impl Wanted {
             About::Renew => !matches!(asker.wants, Wants::Downgrade),
             About::Check => asker.wants == Wants::Check,
             About::Downgrade => asker.wants == Wants::Downgrade,
-            About::Take | About::Acquire { .. } | About::Cut => false,
+            About::Take | About::Acquire { .. } | About::Cut | About::Newer => false,
         };
         self.askers.extract_if(.., |asker| served(asker)).collect()
     }

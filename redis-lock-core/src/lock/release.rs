@@ -72,9 +72,13 @@ impl<W> Machine<W> {
         if self.waited_for && was_taken_again {
             env.effects.asked_away = Some(true);
         }
+        // Where calls don't share a machine, another is likely to wait.
+        let is_alone = hold.demand.terms.is_alone();
         let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
-            let reap =
-                reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
+            let reap = reap
+                .waited_for(self.waited_for || is_alone)
+                .of_hold(lease.end)
+                .confirm(confirm, env.now);
             match keep_until {
                 Some((end, mark, value)) => reap.keep_until(end, mark, value),
                 None => reap,

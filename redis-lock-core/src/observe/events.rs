@@ -168,6 +168,10 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     );
 }
 
+pub(super) fn superseded(hold: &HoldFacts<'_>) {
+    say_of!(debug, hold.demand, [], token = %hold.token, "superseded: a newer call waits for its end");
+}
+
 pub(super) fn found_lost(hold: &HoldFacts<'_>, reason: &LossReason) {
     say_of!(warn, hold.demand, [reason], token = %hold.token, %reason, "its release found it lost");
 }

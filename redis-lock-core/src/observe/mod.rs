@@ -169,6 +169,13 @@ pub(crate) fn ended(
     }
 }
 
+/// A newer call has asked a hold to leave.
+#[cold]
+pub(crate) fn superseded(hold: HoldFacts<'_>, audience: &Audience) {
+    Series::of(hold.demand.sort()).superseded();
+    audience.tell(|| events::superseded(&hold));
+}
+
 /// The answer to the release of a hold says that it was lost before.
 pub(crate) fn found_lost(hold: HoldFacts<'_>, reason: &LossReason) {
     Series::of(hold.demand.sort()).lost(reason);
@@ -331,6 +338,7 @@ pub(crate) mod numbers {
         pub(super) fn cancelled(&self, _: Duration) {}
         pub(super) fn ended(&self, _: Duration, _: Option<&LossReason>) {}
         pub(super) fn lost(&self, _: &LossReason) {}
+        pub(super) fn superseded(&self) {}
         pub(super) fn renewed(&self, _: bool) {}
         pub(super) fn fault(&self, _: BackendErrorKind) {}
         pub(super) fn not_completed(&self) {}

@@ -186,6 +186,12 @@ impl SimulatedServer {
         else {
             return;
         };
+        if let (Event::Granted { .. }, Verb::Acquire(terms)) = (&event, &command.verb) {
+            let asker = Token::from_wire(&terms.token);
+            if asker.manager().and_then(|it| self.subscriber(node, it)).is_none() {
+                return;
+            }
+        }
         if let (Event::WaitedFor { .. }, Some(token)) = (&event, command.verb.token()) {
             let asker = Token::from_wire(token);
             if asker.manager().and_then(|it| self.subscriber(node, it)).is_none() {

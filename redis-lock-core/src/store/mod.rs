@@ -76,6 +76,8 @@ pub(crate) enum Verb {
     Keep { token: Arc<str>, time: Duration },
     /// Asks whether the token still has the lock.
     Check { token: Arc<str> },
+    /// Asks whether a newer call has come than that of the token, which has the lock.
+    Newer { token: Arc<str> },
     /// Asks why the token no longer has the lock. Only a store sends this, after an answer that did
     /// not say why.
     Why { token: Arc<str> },
@@ -143,9 +145,19 @@ pub(crate) struct Acquire {
     pub(crate) repair_orphan: Option<Duration>,
     /// Only queue when fewer than this many wait already.
     pub(crate) most_waiting: Option<usize>,
+    /// Ends older calls that do so as well, or is ended by newer ones. Only for a mutex.
+    pub(crate) newest: Option<Newest>,
     /// When the holder may be idle, ask it to hand over, and queue for this long. Only for a mutex,
     /// and only when `queue` is `None`.
     pub(crate) ask: Option<Duration>,
+}
+
+/// Which question of a call that ends older ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Newest {
+    /// The server has not answered any, so this may be the first that it executes.
+    First,
+    Later,
 }
 
 impl Acquire {
@@ -160,6 +172,7 @@ impl Acquire {
             once: false,
             repair_orphan: None,
             most_waiting: None,
+            newest: None,
             ask: None,
         }
     }
@@ -194,6 +207,7 @@ impl Verb {
             | Self::Renew { token, .. }
             | Self::Keep { token, .. }
             | Self::Check { token }
+            | Self::Newer { token }
             | Self::Why { token }
             | Self::Downgrade { token }
             | Self::Raise { token, .. }
@@ -223,6 +237,8 @@ pub(crate) enum Answer {
         /// The holder's value, where one holder can be named.
         holder: Option<String>,
     },
+    /// A newer call has come. The token was taken out of the queue, and may have the lock.
+    Superseded { held: bool },
     /// A tombstone refuses this token. It can't be used any more.
     Tombstone,
     /// The lease runs at least as long as was asked for.

@@ -321,7 +321,7 @@ impl Scope {
 
     /// Ends when the body has ended, or when the lock is lost before that.
     async fn watch(&self) -> Option<LockError> {
-        let mut lost = pin!(self.open().held.lost());
+        let mut interrupted = pin!(self.open().held.interrupted());
         // The body is polled first, because most bodies end with that poll.
         let mut is_first = true;
         poll_fn(|context| {
@@ -331,7 +331,7 @@ impl Scope {
             if std::mem::take(&mut is_first) {
                 return Poll::Pending;
             }
-            lost.as_mut().poll(context).map(Some)
+            interrupted.as_mut().poll(context).map(Some)
         })
         .await
     }
@@ -380,8 +380,8 @@ impl Scope {
         poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<Finish>,
         context: &mut Context<'_>,
     ) -> Option<LockError> {
-        if let Some(lost) = self.open().held.loss() {
-            return Some(lost);
+        if let Some(error) = self.open().held.interruption() {
+            return Some(error);
         }
         if let Poll::Ready(finish) = self.open().held.within(|| poll(context)) {
             self.end(self.open().held.loss(), finish);

@@ -63,6 +63,8 @@ pub enum Fixed {
     max_waiters(usize),
     /// See `LockRequest::queue`.
     queue(usize),
+    /// See `LockRequest::newest`.
+    newest,
     /// See `LockRequest::max_hold`.
     max_hold(u64, u32),
     /// See `LockRequest::min_hold`.
@@ -165,6 +167,7 @@ impl Fixed {
             Self::fair(fair) => request.fair(fair),
             Self::max_waiters(most) => request.max_waiters(most),
             Self::queue(most) => request.queue(most),
+            Self::newest => request.newest(),
             Self::max_hold(seconds, nanoseconds) => {
                 request.max_hold(Duration::new(seconds, nanoseconds))
             }

@@ -24,9 +24,9 @@ pub(crate) struct LockId {
 impl LockId {
     /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
     pub(crate) fn of(demand: &Demand, number: impl FnOnce() -> u64) -> Self {
-        // An adoption must not wait behind those who wait for the end of the same hold, and `queue` counts
-        // calls.
-        let is_alone = demand.adopts.is_some() || demand.terms.queue.is_some();
+        // An adoption must not wait behind those who wait for the end of the same hold, and `queue`
+        // and `newest` are about calls.
+        let is_alone = demand.adopts.is_some() || demand.terms.is_alone();
         let has_own_machine = !demand.kind.is_pooled() || is_alone;
         let number = if has_own_machine { number() } else { 0 };
         Self { main: demand.names.shared_main(), number }

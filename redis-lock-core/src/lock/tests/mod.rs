@@ -10,6 +10,7 @@ mod kept_faults;
 mod line;
 mod long_waits;
 mod margin;
+mod newest;
 mod once;
 mod outage;
 mod queue;

@@ -35,6 +35,9 @@ pub(crate) struct Entry {
     pub(crate) fence: Option<Last>,
     /// The value that the last hold has stored, with its token in front, and when it is forgotten.
     pub(crate) value: Option<(ValueText, Moment)>,
+    /// The tokens of calls that end older ones, in the order of arrival, and until when they are known.
+    pub(crate) latest: VecDeque<Arc<str>>,
+    pub(crate) latest_end: Option<Moment>,
     /// Tombstones, by the token that they refuse.
     pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
@@ -64,6 +67,10 @@ impl Entry {
             self.queue.clear();
         }
         self.queue_end.take_if(|_| self.queue.is_empty());
+        if self.latest_end.is_some_and(|end| end <= now) {
+            self.latest.clear();
+        }
+        self.latest_end.take_if(|_| self.latest.is_empty());
         self.tombstones.retain(|_, tombstone| tombstone.until > now);
         self.value.take_if(|(_, until)| *until <= now);
         self.fence.take_if(|last| last.is_forgotten(now));
@@ -75,6 +82,7 @@ impl Entry {
         self.expire(now);
         self.holders.is_empty()
             && self.queue.is_empty()
+            && self.latest.is_empty()
             && self.tombstones.is_empty()
             && self.value.is_none()
             && self.fence.as_ref().is_none_or(|last| is_steady && last.is_passed(now))
@@ -219,6 +227,28 @@ impl Entry {
             lives
         });
         (count >= most && !planted!(CrowdNotRefused)).then_some(count)
+    }
+
+    /// Whether a newer call than that of a token has come.
+    pub(super) fn is_superseded(&self, token: &Arc<str>) -> bool {
+        self.latest.back().is_some_and(|last| last != token)
+    }
+
+    /// Notes that a call has come until then, which takes the place of the newest before it, if that waits.
+    pub(super) fn come_last(&mut self, token: &Arc<str>, until: Moment, run: &mut Execution<'_>) {
+        let before = self.latest.back().cloned();
+        self.latest.push_back(Arc::clone(token));
+        self.latest.drain(..self.latest.len().saturating_sub(MOST_CHECKED));
+        self.latest_end = Some(until);
+        let Some(before) = before.filter(|it| self.queue.iter().any(|waiter| waiter.token == *it))
+        else {
+            return;
+        };
+        self.leave(token);
+        if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.token == before) {
+            let before = std::mem::replace(&mut waiter.token, Arc::clone(token));
+            (run.publish)(&waiter.manager, Some(&before));
+        }
     }
 
     /// Marks the holder of a mutex, so that it learns that a client waits.

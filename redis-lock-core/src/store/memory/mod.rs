@@ -21,8 +21,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use self::entry::Entry;
 use super::{
-    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
-    Verb, Wire,
+    Acquire, Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled,
+    Readiness, Verb, Wire,
 };
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -261,6 +261,14 @@ pub(crate) fn hint_of(command: &Command, answer: &Answer) -> Option<(String, Eve
         (Verb::Acquire(terms), Answer::Busy(Blocker { value: Some(holder), asked: true, .. })) => {
             let token = terms.token.to_string();
             Some((manager(holder)?, Event::Asked { key: key(), token }))
+        }
+        // A holder that newer calls end looks whether one has come.
+        (
+            Verb::Acquire(Acquire { newest: Some(_), .. }),
+            Answer::Busy(Blocker { value: Some(holder), .. }),
+        ) if Token::from_wire(holder).is_newest() => {
+            let token = Token::from_wire(holder).wire().to_string();
+            Some((manager(holder)?, Event::Granted { token, waited_for: true }))
         }
         (Verb::Acquire(_), Answer::Busy(Blocker { value: Some(holder), queued: true, .. })) => {
             Some((manager(holder)?, Event::WaitedFor { key: key() }))

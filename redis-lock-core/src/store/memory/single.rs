@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Execution;
-use super::entry::{Entry, end};
+use super::entry::{Entry, QUEUE_GRACE, end};
 use super::fences::{check, number};
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::token::Mark;
 use crate::domain::value::ValueText;
-use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Keep, Newest, PLACE, Verb};
 
 /// So many waiters hear at once that something was done. The others find out by themselves.
 const MOST_TOLD: usize = 32;
@@ -43,7 +43,8 @@ impl Entry {
                 }
                 None => self.gone(kind, token),
             },
-            Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
+            Verb::Newer { token } if self.is_superseded(token) => Answer::Superseded { held: true },
+            Verb::Newer { .. } | Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
             Verb::Fetch => {
                 let stored = self.value.as_ref().map(|(value, _)| value.clone());
                 Answer::Value(Some(stored.unwrap_or_else(|| ValueText::new(""))))
@@ -146,6 +147,12 @@ impl Entry {
         {
             crate::observe::log::limits_differ(command.names.user_key(), limit, other);
         }
+        let is_first =
+            terms.newest == Some(Newest::First) && !self.has(token) && !self.latest.contains(token);
+        if terms.newest.is_some() && !is_first && self.is_superseded(token) {
+            self.leave(token);
+            return Ok(Answer::Superseded { held: self.has(token) });
+        }
         if !self.has(token) {
             // While a mutex is held, the rest of the queue makes no difference.
             let held = kind.is_value() && !self.holders.is_empty();
@@ -154,6 +161,12 @@ impl Entry {
                 if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
                     let holder = self.blocker(kind, false, run.now).value;
                     return Ok(Answer::Crowded { waiting, holder });
+                }
+                let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
+                if is_first {
+                    self.come_last(token, known_until, run);
+                } else if terms.newest.is_some() {
+                    self.latest_end.as_mut().map(|end| *end = known_until);
                 }
                 let ask = terms.ask.filter(|_| self.may_be_idle(kind));
                 if queue.is_none() && !planted!(PlaceKept) {
@@ -170,6 +183,9 @@ impl Entry {
                 let blocker = self.blocker(kind, queued.is_some(), run.now);
                 return Ok(Answer::Busy(Blocker { asked, ..blocker }));
             }
+        }
+        if is_first {
+            self.latest.clear();
         }
         self.leave(token);
         self.put(token, kind, end(run.now, *ttl));

@@ -67,7 +67,14 @@ impl State {
             // An acquisition writes even when the answer is "busy", and so do all commands for
             // locks that several can hold.
             Trouble::ReadOnly | Trouble::NoReplicas => {
-                let busy = matches!(answer, Ok(Answer::Busy(_) | Answer::Crowded { .. }));
+                let asks = matches!(command.verb, Verb::Acquire(_));
+                let refused = |answer: &Answer| {
+                    matches!(
+                        answer,
+                        Answer::Busy(_) | Answer::Crowded { .. } | Answer::Superseded { .. }
+                    )
+                };
+                let busy = asks && answer.as_ref().is_ok_and(refused);
                 let shared = !matches!(command.kind, Kind::Mutex | Kind::All { .. });
                 let held = shared && matches!(answer, Ok(Answer::Held { .. }));
                 take || busy

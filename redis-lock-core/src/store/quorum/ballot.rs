@@ -30,6 +30,7 @@ impl Matter {
             Verb::Renew { .. }
             | Verb::Keep { .. }
             | Verb::Check { .. }
+            | Verb::Newer { .. }
             | Verb::Why { .. }
             | Verb::Downgrade { .. }
             | Verb::Release { .. } => Self::Hold,

@@ -34,6 +34,10 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> 
         (Verb::Fetch, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
             Answer::Value(None)
         }
+        // Another program's value says nothing of calls.
+        (Verb::Newer { .. }, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
+            Answer::Done
+        }
         (_, Value::ServerError(error)) => return Err(refusal(&error)),
         (Verb::Fetch, Value::BulkString(bytes)) => {
             Answer::Value(String::from_utf8(bytes).ok().map(ValueText::new))
@@ -41,6 +45,14 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> 
         (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None },
         (Verb::Take { .. }, Value::Nil) => Answer::Busy(Blocker::unknown()),
         (Verb::Release { .. }, Value::Int(0)) => return Ok(None),
+        (Verb::Newer { token }, Value::Array(items)) => {
+            let last =
+                items.first().and_then(text).filter(|last| Token::from_wire(last).is_newest());
+            match last.is_some_and(|last| last != **token) {
+                true => Answer::Superseded { held: true },
+                false => Answer::Done,
+            }
+        }
         (Verb::Why { .. }, tombstone @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
             why(Answer::Gone { by: None, because: None }, &tombstone)
         }
@@ -114,6 +126,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire(_), Some(1)) => Ok(Answer::Held {
             fence: items.get(1).and_then(text).and_then(|number| read_fence(&number)),
         }),
+        (Verb::Acquire(_), Some(-6)) => {
+            Ok(Answer::Superseded { held: integer(items.get(1)) == Some(1) })
+        }
         (Verb::Acquire(_), Some(-5)) => Ok(Answer::Crowded {
             waiting: integer(items.get(1))
                 .and_then(|count| usize::try_from(count).ok())

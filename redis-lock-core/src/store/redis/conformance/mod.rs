@@ -11,7 +11,7 @@ mod seen;
 mod steps;
 mod transactions;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
@@ -216,20 +216,22 @@ impl Bench {
 
     /// Reads the holders and waiters of each key from the server.
     fn look(&mut self) -> Seen {
-        type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+        type Strings = Vec<String>;
+        type One = (Strings, Strings, Strings, Strings, Strings, Strings, Strings);
         type Answer = (u64, u64, Vec<One>);
         let keys = self.keys();
         let mut eval = redis::cmd("EVAL");
-        eval.arg(LOOK).arg(keys.len() * 4);
+        eval.arg(LOOK).arg(keys.len() * 5);
         for key in &keys {
             let names = Names::new("lock", format!("lock:{key}"));
             eval.arg(names.main()).arg(names.queue()).arg(names.waiters()).arg(names.fence());
+            eval.arg(names.latest());
         }
         for who in 0..self.actors.len() {
             eval.arg(&*token(who));
         }
         let (seconds, micros, shown): Answer = eval.query(&mut self.direct.connection).unwrap();
-        let ends = |list: &[String]| {
+        let ends = |list: &[String]| -> BTreeMap<String, Moment> {
             let end = |text: &str| {
                 let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
                 Moment::START.after(Duration::from_millis(digits.parse().unwrap()))
@@ -237,26 +239,31 @@ impl Bench {
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
         let shown =
-            shown.iter().map(|(holders, waiters, sides, fence, value, tombstones)| OneKey {
-                holders: ends(holders),
-                waiters: ends(waiters),
-                queue_ends: ends(sides).into_values().collect(),
-                fence: fence.first().map(|text| {
-                    let (number, owner) = text.split_once(' ').unwrap();
-                    let end = ends(&["".into(), fence[1].clone()]);
-                    (number.parse().unwrap(), owner.to_owned(), end[""])
-                }),
-                value: value.first().map(|text| {
-                    let end = ends(&["".into(), value[1].clone()]);
-                    (text.clone(), end[""])
-                }),
-                tombstones: tombstones
-                    .chunks(3)
-                    .map(|tombstone| {
-                        let end = ends(&["".into(), tombstone[2].clone()]);
-                        (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
-                    })
-                    .collect(),
+            shown.iter().map(|(holders, waiters, sides, fence, value, tombstones, latest)| {
+                OneKey {
+                    latest: latest.split_first().map(|(end, tokens)| {
+                        (ends(&["".into(), end.clone()])[""], tokens.to_vec())
+                    }),
+                    holders: ends(holders),
+                    waiters: ends(waiters),
+                    queue_ends: ends(sides).into_values().collect(),
+                    fence: fence.first().map(|text| {
+                        let (number, owner) = text.split_once(' ').unwrap();
+                        let end = ends(&["".into(), fence[1].clone()]);
+                        (number.parse().unwrap(), owner.to_owned(), end[""])
+                    }),
+                    value: value.first().map(|text| {
+                        let end = ends(&["".into(), value[1].clone()]);
+                        (text.clone(), end[""])
+                    }),
+                    tombstones: tombstones
+                        .chunks(3)
+                        .map(|tombstone| {
+                            let end = ends(&["".into(), tombstone[2].clone()]);
+                            (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
+                        })
+                        .collect(),
+                }
             });
         let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
         Seen { at, keys: keys.into_iter().zip(shown).collect() }

@@ -31,7 +31,8 @@ impl Window {
             let soon =
                 |end: Moment| Moment::START.after(end.since(Moment::START).saturating_sub(ASK));
             let places = entry.queue.iter().map(|waiter| waiter.until);
-            holders.chain(places.flat_map(move |end| [soon(end), end]))
+            let known = entry.latest_end.into_iter();
+            holders.chain(known).chain(places.flat_map(move |end| [soon(end), end]))
         });
         let earlier = Moment::START.after(self.before.since(Moment::START) - TOLERANCE);
         let within = ends.filter(|end| (self.before..self.after).contains(end));
@@ -57,6 +58,8 @@ pub(super) struct OneKey {
     pub(super) fence: Option<(u64, String, Moment)>,
     /// The value and its end.
     pub(super) value: Option<(String, Moment)>,
+    /// Until when the newest calls are known, and their tokens.
+    pub(super) latest: Option<(Moment, Vec<String>)>,
     /// By token the reason and the end.
     pub(super) tombstones: BTreeMap<String, (String, Moment)>,
 }
@@ -76,7 +79,7 @@ local function ends(key)
   end
   return string.format('%.0f', math.max(finish, 0))
 end
-for i = 1, #KEYS, 4 do
+for i = 1, #KEYS, 5 do
   local holders, kind = {}, redis.call('TYPE', KEYS[i]).ok
   if kind == 'string' then
     local value = string.gsub(redis.call('GET', KEYS[i]), '+$', '')
@@ -108,7 +111,9 @@ for i = 1, #KEYS, 4 do
       tombstones[#tombstones + 1] = ends(tombstone)
     end
   end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, tombstones}
+  local latest = redis.call('ZRANGE', KEYS[i + 4], 0, -1)
+  if #latest > 0 then table.insert(latest, 1, ends(KEYS[i + 4])) end
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, tombstones, latest}
 end
 return {time[1], time[2], answer}";
 
@@ -141,6 +146,8 @@ impl OneKey {
             Some("fence")
         } else if !self.has_value(entry, window) {
             Some("value")
+        } else if !self.has_latest(entry, window) {
+            Some("newest calls")
         } else if !self.has_tombstones(entry, window) {
             Some("tombstones")
         } else {
@@ -189,6 +196,21 @@ impl OneKey {
             (Some((_, end)), None) => ending(*end),
             (None, Some((_, until))) => ending(*until),
             (None, None) => true,
+        }
+    }
+
+    /// Whether the same newest calls are known, for as long.
+    fn has_latest(&self, entry: &mut Entry, window: Window) -> bool {
+        let lasts = |end: Moment| end > window.after.after(TOLERANCE);
+        match (&self.latest, entry.latest_end.filter(|_| !entry.latest.is_empty())) {
+            (None, None) => true,
+            (Some((end, _)), None) => !lasts(*end),
+            (None, Some(end)) => !lasts(end),
+            (Some((seen, tokens)), Some(end)) => {
+                entry.latest_end = Some(*seen);
+                let apart = seen.since(end) + end.since(*seen);
+                apart <= window.tolerance() && entry.latest.iter().map(|it| &**it).eq(tokens)
+            }
         }
     }
 

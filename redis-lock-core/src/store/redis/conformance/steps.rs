@@ -10,7 +10,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::value::ValueText;
 use crate::store::memory::trouble::Trouble;
-use crate::store::{Acquire, Command, Keep, Verb};
+use crate::store::{Acquire, Command, Keep, Newest, Verb};
 
 /// How long the answer to a step may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +43,7 @@ pub(super) enum ModelStep {
         fenced: bool,
         ordered: bool,
         most: Option<usize>,
+        newest: Option<Newest>,
     },
     Take {
         who: usize,
@@ -57,6 +58,9 @@ pub(super) enum ModelStep {
         time: u64,
     },
     Check {
+        who: usize,
+    },
+    Newer {
         who: usize,
     },
     Downgrade {
@@ -79,19 +83,24 @@ pub(super) enum ModelStep {
     },
 }
 
+fn newest() -> impl Strategy<Value = Option<Newest>> {
+    prop_oneof![2 => Just(None), 1 => Just(Some(Newest::First)), 1 => Just(Some(Newest::Later))]
+}
+
 pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
     let who = 0..actors;
     let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
     prop_oneof![
-        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..4_usize))
-            .prop_map(|(who, ttl, patient, fair, fenced, ordered, most)| {
-                let most = most.filter(|_| patient);
-                ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered, most }
+        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..4_usize), newest())
+            .prop_map(|(who, ttl, patient, fair, fenced, ordered, most, newest)| {
+                let (most, newest) = (most.filter(|_| patient), newest.filter(|_| patient));
+                ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered, most, newest }
             }),
         1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
         2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
         1 => (who.clone(), ttl()).prop_map(|(who, time)| ModelStep::Keep { who, time }),
         1 => who.clone().prop_map(|who| ModelStep::Check { who }),
+        1 => who.clone().prop_map(|who| ModelStep::Newer { who }),
         2 => who.clone().prop_map(|who| ModelStep::Downgrade { who }),
         1 => who.clone().prop_map(|who| ModelStep::Force { who }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
@@ -105,7 +114,16 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
 impl ModelStep {
     /// An acquisition that passes the queue, with no other option.
     pub(super) const fn unfair(who: usize, ttl: u64, patient: bool) -> Self {
-        Self::Acquire { who, ttl, patient, fair: false, fenced: false, ordered: false, most: None }
+        Self::Acquire {
+            who,
+            ttl,
+            patient,
+            fair: false,
+            fenced: false,
+            ordered: false,
+            most: None,
+            newest: None,
+        }
     }
 
     /// The actor and its verb; `None` when its kind of lock has no such verb.
@@ -114,7 +132,7 @@ impl ModelStep {
         let place = millis(5_000);
         let kind = |who: usize| actors[who].kind;
         let asked = match *self {
-            Self::Acquire { who, ttl, patient, fair, fenced, most, .. } => {
+            Self::Acquire { who, ttl, patient, fair, fenced, most, newest, .. } => {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
@@ -125,8 +143,9 @@ impl ModelStep {
                 let asks = !patient && lingers && kind(who) == Kind::Mutex;
                 let ask = asks.then_some(millis(200));
                 let most_waiting = most.filter(|_| kind(who) != ALL);
+                let newest = newest.filter(|_| kind(who) == Kind::Mutex);
                 let asked = Acquire::of(token, ttl);
-                let terms = Acquire { queue, fair, fences, ask, most_waiting, ..asked };
+                let terms = Acquire { queue, fair, fences, ask, most_waiting, newest, ..asked };
                 (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
@@ -137,6 +156,9 @@ impl ModelStep {
             }
             Self::Keep { who, time } => (who, Verb::Keep { token: token(who), time: millis(time) }),
             Self::Check { who } => (who, Verb::Check { token: token(who) }),
+            Self::Newer { who } if kind(who) == Kind::Mutex => {
+                (who, Verb::Newer { token: token(who) })
+            }
             Self::Downgrade { who } if kind(who) == Kind::Write => {
                 (who, Verb::Downgrade { token: token(who) })
             }
@@ -201,5 +223,6 @@ fn value(who: usize) -> Option<ValueText> {
 
 pub(super) fn token(who: usize) -> Arc<str> {
     // Two of each manager.
-    format!("rl1.{who:032}.m{}.0.", who / 2).into()
+    // A capital is the sign of calls that end older ones.
+    format!("rl1.A{who:031}.m{}.0.", who / 2).into()
 }

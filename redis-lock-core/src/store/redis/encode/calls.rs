@@ -10,7 +10,7 @@ use crate::store::redis::scripts::{
     ACQUIRE, ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW, COMPLETE, FORCE, LOOK, Lua, RELEASE,
     RENEW, SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE, SHARED_RELEASE, SHARED_RENEW,
 };
-use crate::store::{Acquire, CLAIM, Command, Keep, MOST_SHOWN, Verb};
+use crate::store::{Acquire, CLAIM, Command, Keep, MOST_SHOWN, Newest, Verb};
 
 /// The script call for a command; `None` when this kind of lock has no such command.
 pub(in crate::store::redis) fn call(
@@ -36,7 +36,7 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .arg("repair", text(terms.repair_orphan))
             .claim()
             .arg("ask", text(terms.ask))
-            .rarely_asked(terms),
+            .rarely_asked(terms, command.kind, names),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let mut call = ScriptCall::of(&RENEW).key("lock", names.main());
             if planted!(TwoKeyRenew) {
@@ -96,7 +96,7 @@ fn of_shared(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .mode(command.kind)?
             .asked(terms, context)
             .claim()
-            .rarely_asked(terms),
+            .rarely_asked(terms, command.kind, names),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let is_limited = command.kind.limit().is_some_and(|limit| limit > 0);
             let limits = if is_limited { names.limit() } else { names.main().to_owned() };
@@ -217,11 +217,20 @@ impl ScriptCall {
     }
 
     /// What few acquisitions ask for, as what is repeated for each: the others send nothing of it.
-    fn rarely_asked(self, terms: &Acquire) -> Self {
-        match terms.most_waiting {
-            Some(most) => self.arg("most", most.to_string()),
-            None => self,
+    fn rarely_asked(self, terms: &Acquire, kind: Kind, names: &Names) -> Self {
+        if terms.most_waiting.is_none() && terms.newest.is_none() {
+            return self;
         }
+        let call = self.arg("most", terms.most_waiting.unwrap_or(0).to_string());
+        if kind != Kind::Mutex {
+            return call;
+        }
+        let newest = match terms.newest {
+            None => "0",
+            Some(Newest::First) => "1",
+            Some(Newest::Later) => "2",
+        };
+        call.key("latest", names.latest()).arg("newest", newest)
     }
 
     fn claim(self) -> Self {

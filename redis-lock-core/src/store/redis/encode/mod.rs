@@ -60,6 +60,7 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         }
         Verb::Fetch => Some(fetch(command)),
         Verb::InUse { asker } => Some(in_use(command, asker)),
+        Verb::Newer { .. } => Some(words(["ZRANGE", &command.names.latest(), "-1", "-1"])),
         Verb::Ping => Some(redis::cmd("PING")),
         Verb::Probe => Some(probe(command)),
         Verb::Scan { cursor } => {
@@ -115,6 +116,7 @@ pub(crate) fn declared(command: &Command) -> Vec<String> {
         Verb::Ping | Verb::Scan { .. } | Verb::InUse { .. } => Vec::new(),
         Verb::Fetch => vec![command.names.value()],
         Verb::Probe => vec![command.names.tombstone("ping")],
+        Verb::Newer { .. } => vec![command.names.latest()],
         Verb::Take { .. } => vec![command.names.main().to_owned()],
         Verb::Release { waited_for: false, keep: None, tombstone: None, .. }
             if command.kind == Kind::Mutex =>

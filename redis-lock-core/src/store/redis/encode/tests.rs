@@ -111,7 +111,7 @@ fn scripts_get_what_an_acquisition_asks_for() {
     assert!(ordered(true).ends_with(" 7 1000 1") && ordered(false).ends_with(" 7 1000 0"));
     let asking = Acquire { ask: Some(millis(200)), ..Acquire::of(token(1), None) };
     assert!(script(Kind::Mutex, Verb::Acquire(asking), CHANNEL).ends_with(" 0 1000 200"));
-    for (kind, ends) in [(Kind::Mutex, " 1000 0 7"), (Kind::Read, " 1000 7")] {
+    for (kind, ends) in [(Kind::Mutex, " 1000 0 7 0"), (Kind::Read, " 1000 7")] {
         let crowd = Acquire { most_waiting: Some(7), ..Acquire::of(token(1), None) };
         let sent = script(kind, Verb::Acquire(crowd), CHANNEL);
         assert!(sent.ends_with(ends), "{sent}");

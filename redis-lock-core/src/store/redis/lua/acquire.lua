@@ -1,25 +1,46 @@
 -- KEYS: lock queue waiters fence tombstone
 -- ARGV: token ttl place channel fair fences repair claim ask
--- EACH ARGV: most
+-- EACH KEYS: latest
+-- EACH ARGV: most newest
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
 --          in the queue; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
---          {-5, waiting, holder} so many wait that this token may not
+--          {-5, waiting, holder} so many wait that this token may not;
+--          {-6, held} a newer call has come, and `held` is 1 when this token has the lock
+-- `newest` is 1 where this may be the first question of a call that ends older ones, and 2 in its later ones.
 place, fences = tonumber(place), tonumber(fences)
 asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local holder = try('GET', lock)
 if holder == nil then return {-4, kind_at(lock)} end
 -- Read before anything is written: no number can be given where another program's value stands.
-local last, refused
-if fences > 0 then last, refused = counter(fence, fences) end
+local counted, refused
+if fences > 0 then counted, refused = counter(fence, fences) end
 if refused then return refused end
 
+local latest, most, newest = each(1)
+local mine = has(holder, token)
+-- The newest call, and whether this one came before.
+local last, is_known = nil, true
+if newest == '1' or newest == '2' then
+  last = last_of(latest)
+  is_known = newest == '2' or mine or try('ZSCORE', latest, token)
+  if is_known and last and last ~= token then
+    line_up(queue, waiters, token, 0)
+    return {-6, mine and 1 or 0}
+  end
+end
+
 local function busy(who, left, repaired)
-  local crowd = crowd_of(queue, waiters, token, tonumber(each(1) or 0))
+  local crowd = crowd_of(queue, waiters, token, tonumber(most or 0))
   if crowd then return {-5, crowd, shown(who)} end
+  if not is_known then come_last(latest, queue, waiters, token, place, last) end
   local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
+  if newest == '1' or newest == '2' then
+    if last then redis.call('PEXPIRE', latest, decimal(place + 1000)) end
+    ask_to_leave(who, channel)
+  end
   if queued > 0 then
     ask_to_hand_over(lock, channel)
   elseif ask ~= '0' then
@@ -28,7 +49,6 @@ local function busy(who, left, repaired)
   return {0, left, shown(who), queued, repaired, asked and 1 or 0}
 end
 
-local mine = has(holder, token)
 if holder and not mine then
   local left = redis.call('PTTL', lock)
   if not is_orphan(holder, left) then return busy(holder, left, 0) end
@@ -51,5 +71,7 @@ else
   end
   if ttl == '0' then redis.call('SET', lock, value) else redis.call('SET', lock, value, 'PX', ttl) end
 end
+-- Nobody was there whom it could end, and it is the newest itself.
+if last and not is_known then redis.call('DEL', latest) end
 if fences == 0 then return {1, ''} end
-return {1, number({fence}, {last}, token, fences)}
+return {1, number({fence}, {counted}, token, fences)}

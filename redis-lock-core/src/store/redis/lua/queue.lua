@@ -241,6 +241,41 @@ local function ask_if_idle(lock, queue, waiters, token, place, channel)
   return true, queued
 end
 
+-- Whether a token is that of a call that ends older ones: some of its digits are capitals.
+local function is_newest(token)
+  return is_ours(token) and string.match(token, '^rl1%.%x*[A-F]%x*%.') ~= nil
+end
+
+-- The token of the newest call. What is no such token was written by another program.
+local function last_of(latest)
+  local last = (try('ZRANGE', latest, -1, -1) or {})[1]
+  return last and is_newest(last) and last or nil
+end
+
+-- Notes that a call has come, which takes the place of the newest before it, if that waits. A full server
+-- notes nothing, and nobody is ended.
+local function come_last(latest, queue, waiters, token, place, before)
+  if try('ZCARD', latest) == nil then return end
+  if not write(latest, waiters, token, true, 'ZADD', latest, ticket(latest), token) then return end
+  redis.call('PEXPIRE', latest, decimal(place + 1000))
+  local old = redis.call('ZRANGE', latest, 0, -MOST - 1)
+  if #old > 0 then redis.call('ZREM', latest, unpack(old)) end
+  local at = before and try('ZSCORE', queue, before)
+  local its_place = at and try('HGET', waiters, before)
+  if not its_place then return end
+  write(queue, waiters, token, true, 'ZADD', queue, at, token)
+  leave(queue, waiters, before)
+  tell(string.match(its_place, '^%d+ (.*)$') or '-', 'g ' .. before)
+end
+
+-- Has a holder look whether a newer call has come, if it is one that such calls end.
+local function ask_to_leave(holder, channel)
+  local base = string.match(channel, '^(.*~m:)')
+  if not base or not holder or not is_newest(holder) then return end
+  holder = string.gsub(holder, '%+$', '')
+  publish(base .. manager_of(holder), 'g ' .. holder .. '+')
+end
+
 -- A value that never goes away by itself, and is not meant to stand so.
 local function is_orphan(holder, left)
   return left == -1 and not (is_ours(holder) and string.sub(holder, 1, 5) == 'rl1.n')

@@ -11,14 +11,14 @@ use super::writes::Writes;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::token::Mark;
-use crate::store::memory::State;
+use crate::domain::token::{Mark, WAITERS_MARK};
 use crate::store::memory::entry::Entry;
+use crate::store::memory::{State, hint_of};
 use crate::store::redis::decode;
 use crate::store::redis::dialect::{Dialect, words};
 use crate::store::redis::listen::plain;
 use crate::store::wire::contained;
-use crate::store::{Acquire, Answer, Blocker, Command, Keep, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, Verb};
 
 /// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
@@ -147,6 +147,7 @@ fn acquire_by_model(
     if snapshot.last_ticket.is_none() || terms.frugal {
         acquire.queue = None;
         acquire.ask = None;
+        acquire.newest = None;
     }
     acquire.ask = acquire.ask.filter(|_| &*terms.channel != "-");
     let token = Arc::clone(&acquire.token);
@@ -154,7 +155,9 @@ fn acquire_by_model(
     let mut planned = by_model(&command, snapshot, terms)?;
     if matches!(
         planned.answer,
-        Answer::Busy(Blocker { queued: false, .. }) | Answer::Crowded { .. }
+        Answer::Busy(Blocker { queued: false, .. })
+            | Answer::Crowded { .. }
+            | Answer::Superseded { .. }
     ) && snapshot.last_ticket.is_some()
         && planned.writes.is_empty()
     {
@@ -238,7 +241,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         let channel = plain(&channel).unwrap_or(channel);
         words(["PUBLISH", &channel, &format!("g {token}{mark}")])
     });
-    let idle = idle_asked(command, &answer);
+    let idle = idle_asked(command, &answer).or_else(|| newer_told(command, &answer, terms));
     let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
     Ok(Planned { answer, writes, messages })
 }
@@ -252,6 +255,18 @@ fn idle_asked(command: &Command, answer: &Answer) -> Option<Cmd> {
     let holder = crate::Token::from_wire(holder);
     let text = format!("a {} {asker} {}", asker.len(), names.main());
     Some(words(["PUBLISH", &names.channel(holder.manager()?), &text]))
+}
+
+/// Has a holder look whether a newer call has come, if it is one that such calls end.
+fn newer_told(command: &Command, answer: &Answer, terms: &DecisionTerms) -> Option<Cmd> {
+    let is_heard = &*terms.channel != "-";
+    match hint_of(command, answer).filter(|_| is_heard)? {
+        (manager, Event::Granted { token, .. }) => {
+            let channel = command.names.channel(&manager);
+            Some(words(["PUBLISH", &channel, &format!("g {token}{WAITERS_MARK}")]))
+        }
+        _ => None,
+    }
 }
 
 /// Adds the value at the key when it is no token.

@@ -31,6 +31,8 @@ const MOST_BYTES: usize = 200;
 pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
     queue: bool,
+    /// Whether the newest calls are read.
+    latest: bool,
     fence: bool,
     /// Whether to read if another program's value stands beside the lock.
     value: bool,
@@ -62,16 +64,25 @@ pub(super) struct Snapshot {
     pub(super) entry: Entry,
     /// The ticket of the last waiter, 0 without one; `None` when the server has no queue.
     pub(super) last_ticket: Option<f64>,
+    /// The ticket of the newest call, and that of its place in the queue, if it has one.
+    pub(super) newest_tickets: (f64, Option<f64>),
 }
 
 impl ReadPlan {
     pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
         let names = &command.names;
         let has_queue = dialect != Dialect::Seconds;
-        let (mut queue, mut fence) = (has_queue, false);
+        let (mut queue, mut latest, mut fence) = (has_queue, false, false);
         let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
-            Verb::Acquire(acquire) => fence = acquire.fences > 0 && has_queue,
+            Verb::Acquire(acquire) => {
+                fence = acquire.fences > 0 && has_queue;
+                latest = acquire.newest.is_some() && has_queue;
+            }
+            Verb::Newer { .. } => {
+                (queue, latest) = (false, has_queue);
+                tombstones.clear();
+            }
             // Unless the release writes a tombstone, an older one only says why the token has nothing.
             Verb::Release { tombstone, .. } => tombstones.retain(|_| tombstone.is_some()),
             Verb::Force { tokens, .. } => {
@@ -86,7 +97,7 @@ impl ReadPlan {
             }
             _ => queue = false,
         }
-        let lenient = matches!(command.verb, Verb::Look);
+        let lenient = matches!(command.verb, Verb::Look | Verb::Newer { .. });
         let mut watch = vec![names.main().to_owned()];
         if !matches!(command.verb, Verb::Force { .. }) {
             watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
@@ -101,9 +112,10 @@ impl ReadPlan {
         if queue {
             watch.extend([names.queue(), names.waiters()]);
         }
+        watch.extend(latest.then(|| names.latest()));
         // What only looks writes nothing.
         watch.retain(|_| !lenient);
-        Self { watch, queue, fence, value, lenient, tombstones }
+        Self { watch, queue, latest, fence, value, lenient, tombstones }
     }
 
     pub(super) fn reads(&self, names: &Names, dialect: Dialect) -> Vec<Cmd> {
@@ -117,6 +129,10 @@ impl ReadPlan {
                 words(["PTTL", &names.queue()]),
             ]);
             reads.push(redis::cmd("TIME"));
+        }
+        if self.latest {
+            reads.push(words(["ZRANGE", &names.latest(), "0", "-1", "WITHSCORES"]));
+            reads.push(words(["PTTL", &names.latest()]));
         }
         if self.fence {
             reads.push(words(["GET", &names.fence()]));
@@ -149,17 +165,37 @@ impl Snapshot {
         // Without a queue only distances count.
         let mut now = Moment::START.after(Duration::from_secs(1));
         let (mut entry, mut last_ticket) = (Entry::default(), None);
+        let (mut tickets, mut newest_tickets) = (Vec::new(), (0.0, None));
         if plan.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
             let queue_left = decode::left(parsed(next()?)?);
             now = decode::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
             if let (Some(queue), Some(places)) = (queue, places) {
                 let last;
+                tickets = parsed(queue.clone())?;
                 (entry.queue, last) = waiters(queue, places)?;
                 last_ticket = Some(last);
             }
             let queue_left = queue_left.filter(|_| !entry.queue.is_empty());
             entry.queue_end = queue_left.map(|left| now.after(left));
+        }
+        if plan.latest {
+            let (latest, left) = (tolerated(next()?)?, decode::left(parsed(next()?)?));
+            if let Some(latest) = latest {
+                let latest: Vec<(Vec<u8>, f64)> = parsed(latest)?;
+                let place = latest.last().and_then(|(last, _)| {
+                    tickets.iter().find(|(token, _): &&(Vec<u8>, f64)| token == last)
+                });
+                let place = place.map(|(_, ticket)| *ticket);
+                newest_tickets = (latest.last().map_or(0.0, |(_, ticket)| *ticket), place);
+                let text = |(token, _)| String::from_utf8(token).ok().map(Into::into);
+                entry.latest = latest.into_iter().filter_map(text).collect();
+                entry.latest_end = left.map(|left| now.after(left));
+            }
+            // What is no such token was written by another program.
+            if entry.latest.back().is_some_and(|last| !Token::from_wire(last).is_newest()) {
+                entry.latest.clear();
+            }
         }
         if plan.fence {
             entry.fence = counter(next()?, plan.lenient)?;
@@ -186,7 +222,7 @@ impl Snapshot {
                 StoredHolder::of_mutex(token.into(), left.unwrap_or(Moment::NEVER), is_marked);
             entry.holders = [holder].into_iter().collect();
         }
-        Ok(Self { now, lock, entry, last_ticket })
+        Ok(Self { now, lock, entry, last_ticket, newest_tickets })
     }
 
     /// The value at the key, if it is a string.

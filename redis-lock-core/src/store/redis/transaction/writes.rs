@@ -1,6 +1,7 @@
 //! The commands that change a lock on the server to what the model has.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -27,6 +28,7 @@ impl Writes<'_> {
     pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Cmd>) {
         let mut out = Vec::new();
         self.queue(&mut out);
+        self.latest(&mut out);
         let asked = self.lock(&mut out);
         self.value(&mut out);
         self.fence(&mut out);
@@ -119,7 +121,11 @@ impl Writes<'_> {
         };
         if self.needs_ticket(waiter) {
             let mut cmd = words(["ZADD", &queue]);
-            cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
+            let ticket = match self.takes_place(waiter) {
+                Some(ticket) => format!("{ticket:.0}"),
+                None => ticket(self.snapshot.now, last),
+            };
+            cmd.arg(ticket).arg(&*waiter.token);
             out.push(cmd);
         }
         let until = waiter.until.since(Moment::START).as_millis();
@@ -131,13 +137,23 @@ impl Writes<'_> {
         out.extend([&queue, &waiters].map(|key| self.dialect.expire(key, lasts)));
     }
 
+    /// The ticket of the place that a newest call takes from the one before it.
+    fn takes_place(&self, waiter: &StoredWaiter) -> Option<f64> {
+        let is_in =
+            |entry: &Entry, token: &Arc<str>| entry.queue.iter().any(|it| it.token == *token);
+        let before = self.before.latest.back().filter(|before| is_in(self.before, before))?;
+        let takes = self.after.latest.back() == Some(&waiter.token) && !is_in(self.after, before);
+        self.snapshot.newest_tickets.1.filter(|_| takes)
+    }
+
     /// Whether a waiter is new, or has left and come again, and so needs a place at the end.
     fn needs_ticket(&self, waiter: &StoredWaiter) -> bool {
         let stays = |known: &&StoredWaiter| {
             self.after.queue.iter().any(|waiter| waiter.token == known.token)
         };
         let is_last = |last: Option<&StoredWaiter>| last.is_some_and(|it| it.token == waiter.token);
-        is_last(self.after.queue.back()) && !is_last(self.before.queue.iter().rfind(stays))
+        self.takes_place(waiter).is_some()
+            || is_last(self.after.queue.back()) && !is_last(self.before.queue.iter().rfind(stays))
     }
 
     /// Whether a waiter is new, or keeps its place for longer. A command changes one waiter at
@@ -153,6 +169,33 @@ impl Writes<'_> {
         {
             let lasts = Some(until.since(self.snapshot.now));
             out.push(self.dialect.set(&self.names.value(), value.as_str(), lasts));
+        }
+    }
+
+    fn latest(&self, out: &mut Vec<Cmd>) {
+        let key = self.names.latest();
+        let (before, after) = (&self.before.latest, &self.after.latest);
+        match after.back() {
+            None if before.is_empty() => return,
+            None => return out.push(words(["DEL", &key])),
+            Some(last) if before.back() != Some(last) => {
+                let mut cmd = words(["ZADD", &key]);
+                cmd.arg(ticket(self.snapshot.now, self.snapshot.newest_tickets.0)).arg(&**last);
+                out.push(cmd);
+            }
+            Some(_) => {}
+        }
+        let old: Vec<&str> =
+            before.iter().filter(|it| !after.contains(it)).map(|it| &**it).collect();
+        if !old.is_empty() {
+            let mut cmd = words(["ZREM", &key]);
+            cmd.arg(old);
+            out.push(cmd);
+        }
+        if let Some(end) =
+            self.after.latest_end.filter(|_| self.after.latest_end != self.before.latest_end)
+        {
+            out.push(self.dialect.expire(&key, end.since(self.snapshot.now)));
         }
     }
 

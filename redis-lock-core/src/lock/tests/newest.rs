@@ -1,0 +1,154 @@
+//! A call that ends older ones, and is ended by newer ones.
+
+use super::*;
+use crate::LockState;
+use crate::store::Newest;
+
+fn newest() -> Demand {
+    demand("k").with(|terms| terms.newest = true)
+}
+
+fn superseded(held: bool) -> Outcome {
+    Outcome::Answered(Answer::Superseded { held })
+}
+
+/// Which question of its call it is.
+fn which(question: &Question) -> Option<Newest> {
+    match &question.command.verb {
+        Verb::Acquire(terms) => terms.newest,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asks_for_newer(question: &Question) -> bool {
+    matches!(question.command.verb, Verb::Newer { .. })
+}
+
+/// How many holds were asked to leave since the last look.
+fn asked_to_leave(bench: &mut Bench) -> usize {
+    let is_it = |later: &mut Later<u64>| matches!(later, Later::Superseded(_));
+    bench.effects.later.extract_if(.., is_it).count()
+}
+
+#[test]
+fn its_token_says_what_it_is_and_its_first_question_too() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    assert!(Token::from_wire(question.command.verb.token().unwrap()).is_newest());
+    assert_eq!(which(&question), Some(Newest::First));
+    // The server may have executed it or not, which it finds out itself.
+    bench.answer(&question, unknown());
+    let question = bench.asked();
+    assert_eq!(which(&question), Some(Newest::First));
+    bench.answer(&question, busy_with(Some(secs(9))));
+    bench.tick(1_000);
+    let question = bench.asked();
+    assert_eq!(which(&question), Some(Newest::Later));
+    bench.answer(&question, got());
+    bench.granted();
+}
+
+#[test]
+fn one_that_waits_ends_with_one_question_and_leaves_nothing() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(9))));
+    let token = bench.machine.awaited().unwrap().to_string();
+    bench.hinted(&token);
+    let question = bench.asked();
+    bench.answer(&question, superseded(false));
+    let (_, error) = bench.failed().remove(0);
+    assert!(matches!(&error, LockError::Superseded { key } if key == "k"), "{error:?}");
+    assert!(!error.is_busy() && !error.is_retryable() && !error.is_lost());
+    assert!(bench.is_silent() && bench.machine.is_idle());
+}
+
+#[test]
+fn one_that_was_let_in_meanwhile_gives_the_lock_back() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    bench.answer(&question, superseded(true));
+    assert!(matches!(bench.failed().remove(0).1, LockError::Superseded { .. }));
+    bench.released();
+}
+
+#[test]
+fn a_holder_believes_a_message_only_when_the_server_confirms_it() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, newest());
+    let token = bench.machine.awaited().unwrap().to_string();
+    bench.hinted("another token");
+    assert!(bench.is_silent());
+    bench.hinted(&token);
+    let question = bench.asked();
+    assert!(asks_for_newer(&question));
+    bench.answer(&question, done());
+    assert!(!hold.is_superseded() && asked_to_leave(&mut bench) == 0);
+    bench.tick(20);
+    bench.hinted(&token);
+    let question = bench.asked();
+    bench.answer(&question, superseded(true));
+    assert!(hold.is_superseded() && hold.last_state() == LockState::Held);
+    assert_eq!(asked_to_leave(&mut bench), 1);
+    // What is known needs no more questions.
+    bench.tick(20);
+    bench.hinted(&token);
+    assert!(bench.is_silent());
+    bench.release(&hold);
+    assert!(bench.released().says_waited_for());
+}
+
+#[test]
+fn a_message_that_comes_before_the_answer_is_not_forgotten() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    let token = question.command.verb.token().unwrap().to_string();
+    bench.hinted(&token);
+    bench.answer(&question, got());
+    let (_, hold) = bench.granted();
+    let question = bench.asked();
+    assert!(asks_for_newer(&question));
+    bench.answer(&question, superseded(true));
+    assert!(hold.is_superseded());
+}
+
+#[test]
+fn a_renewal_that_finds_a_waiter_makes_up_for_a_lost_message() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, newest());
+    bench.tick(10_500);
+    let question = bench.asked();
+    assert!(matches!(question.command.verb, Verb::Renew { .. }));
+    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    bench.answer(&question, Outcome::Answered(waited_for));
+    let question = bench.asked();
+    assert!(asks_for_newer(&question));
+    // An answer that is missing is asked for again after the next renewal.
+    bench.answer(&question, unknown());
+    assert!(!hold.is_superseded());
+    bench.tick(10_500);
+    let question = bench.asked();
+    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    bench.answer(&question, Outcome::Answered(waited_for));
+    let question = bench.asked();
+    bench.answer(&question, superseded(true));
+    assert!(hold.is_superseded());
+}
+
+#[test]
+fn a_holder_without_newest_is_never_asked() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let token = bench.machine.token().unwrap().to_string();
+    bench.hinted(&token);
+    assert!(bench.is_silent() && bench.machine.awaited().is_none());
+    bench.tick(10_500);
+    let question = bench.asked();
+    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    bench.answer(&question, Outcome::Answered(waited_for));
+    assert!(bench.questions().is_empty() && !hold.is_superseded());
+}
