@@ -82,6 +82,20 @@ pub(super) const LANES: &[Lanes] = &[
         ],
     },
     Lanes {
+        file: "second-replay.svg",
+        title: "once = \"24h\", replay: later calls get the stored result",
+        about: "The server keeps the value of call A for the period. Call B gets it without running.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 35.0, Runs, "runs")], (36.0, "Ok(value)")),
+            lane(
+                "server",
+                &[bar(35.0, 92.0, Kept, "mark and value, until 24 h after the acquisition")],
+                (93.0, ""),
+            ),
+            lane("call B", &[bar(60.0, 61.0, Runs, "")], (62.0, "Ok(value), replayed")),
+        ],
+    },
+    Lanes {
         file: "second-once.svg",
         title: "once = \"24h\": later calls learn that it was done",
         about: "The server keeps a mark of the success of call A for the period. Call B gets Done.",
@@ -175,7 +189,7 @@ pub(super) const CHOOSING: Tree = Tree {
         ),
         (
             "Should a second call do anything but wait?",
-            "wait, on_busy, queue, once, reentrant",
+            "wait, on_busy, queue, once, replay, reentrant",
             "see \"What should a second call do?\"",
         ),
     ],
