@@ -82,6 +82,24 @@ pub(super) const LANES: &[Lanes] = &[
         ],
     },
     Lanes {
+        file: "second-newest.svg",
+        title: "newest: the newest call wins",
+        about: "Call B asks call A to leave; call C replaces B in line, and runs when the body of A has ended.",
+        lanes: &[
+            lane(
+                "call A",
+                &[bar(5.0, 30.0, Runs, "runs")],
+                (31.0, "Superseded, when its body next yields"),
+            ),
+            lane("call B", &[bar(14.0, 24.0, Waits, "waits")], (25.0, "Superseded")),
+            lane(
+                "call C",
+                &[bar(24.0, 30.0, Waits, ""), bar(30.0, 70.0, Runs, "runs")],
+                (71.0, "Ok"),
+            ),
+        ],
+    },
+    Lanes {
         file: "second-replay.svg",
         title: "once = \"24h\", replay: later calls get the stored result",
         about: "The server keeps the value of call A for the period. Call B gets it without running.",
@@ -189,7 +207,7 @@ pub(super) const CHOOSING: Tree = Tree {
         ),
         (
             "Should a second call do anything but wait?",
-            "wait, on_busy, queue, once, replay, reentrant",
+            "wait, on_busy, queue, newest, once, replay, reentrant",
             "see \"What should a second call do?\"",
         ),
     ],
