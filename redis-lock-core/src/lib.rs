@@ -37,7 +37,7 @@ pub use domain::status::{
 pub use domain::status::{Drained, LockState, LossReason};
 pub use domain::token::Token;
 pub use domain::too_few::{NoQuorum, NodeVote, NotReplicated, Vote};
-pub use domain::value::NoValue;
+pub use domain::value::{NoValue, StoredValue};
 
 /// The driver, in the version that [`LocksBuilder::client`] takes. A new major version of it is a new major
 /// version of this crate.

@@ -18,6 +18,9 @@ mod queue;
 mod read_write;
 #[cfg(feature = "serde")]
 mod replay;
+mod same;
+#[cfg(feature = "serde")]
+mod share;
 mod slots;
 mod status;
 mod tenants;
@@ -33,6 +36,8 @@ fn child_process() {
         ("once_waits", once_faults::waits),
         ("once_works", once_faults::works),
         ("queue_waits_until_killed", queue::waits_until_killed),
+        #[cfg(feature = "serde")]
+        ("share_bursts", share::bursts),
         ("slots_take_all_the_time", slots::take_all_the_time),
     ]);
 }

@@ -66,6 +66,10 @@ fn a_later_call_gets_the_value_in_every_process() {
         // Whoever asks for no value gets none.
         let done = arena.other.mutex("k").once(HOUR).blocking_acquire().unwrap_err();
         let LockError::Done { no_value: None, token, .. } = &done else { panic!("{done:?}") };
+        let shown = arena.other.blocking_status("k").unwrap().done.unwrap();
+        let value = shown.value.as_ref().unwrap();
+        assert_eq!(serde_json::from_str::<Receipt>(value.json()).unwrap(), receipt(1));
+        assert!(!format!("{shown:?}").contains("quoted"), "{shown:?}");
         if let Some(server) = &arena.server {
             let json = serde_json::to_string(&receipt(1)).unwrap();
             assert_eq!(server.run::<String>(&format!("GET {VALUE}")), format!("{token} {json}"));

@@ -10,8 +10,8 @@ use crate::domain::kind::Kind;
 use crate::domain::label::shown;
 use crate::domain::lease::last_fence;
 use crate::domain::status::Scripting;
-use crate::domain::value::ValueText;
-use crate::engine::{Asking, BlockingCall};
+use crate::domain::value::StoredValue;
+use crate::engine::{Asking, BlockingCall, NotGranted};
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, LockRequest, Locks, LossReason, Token};
 
@@ -24,12 +24,14 @@ pub(crate) struct Begun {
     observed: Option<Box<Acquiring>>,
     /// Whether the value of the call that did it is wanted.
     replays: bool,
+    /// The request of a call that gets a value which it can't read, where it may get one.
+    again: Option<Box<LockRequest>>,
 }
 
 /// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
 /// nothing but what it needs: a request is large, and callers make one for every lock.
 pub(crate) fn begin(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
-    if request.options.once.is_some() {
+    if request.options.once.is_some() || request.options.share {
         // A call that joins another is not checked, and would forget it.
         request.options.check(request.kind)?;
     }
@@ -77,6 +79,7 @@ pub(crate) async fn fence_of(
 
 /// Takes the lock and blocks the thread meanwhile.
 pub(crate) fn blocking(request: LockRequest) -> Result<Guard, LockError> {
+    request.needs_guard()?;
     blocking_on(request, async |begun| begun.granted().await)
 }
 
@@ -105,6 +108,7 @@ fn blocking_on<T>(
 }
 
 fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
+    let again = request.options.share.then(|| Box::new(request.alone()));
     let LockRequest { locks, kind, keys, options } = request;
     let (settings, kind, keys) = (locks.settings(), *kind, keys.take());
     if options.margin.is_none() && options.ttl.is_some() {
@@ -115,6 +119,7 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
         && options.once.is_none()
         && options.queue.is_none()
         && !options.newest
+        && !options.share
         && kind.is_pooled();
     if options.linger.is_none() && may_linger {
         options.linger = settings.linger;
@@ -138,7 +143,7 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
         let label = holder.as_ref().and_then(|holder| holder.token.label());
         observed.contended(label.as_deref());
     }
-    Ok(Begun { asking, joins: None, observed, replays: options.replay })
+    Ok(Begun { asking, joins: None, observed, replays: options.replay, again })
 }
 
 fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError> {
@@ -157,16 +162,23 @@ fn admit(locks: &Locks, demand: &Demand, caller: Caller) -> Result<(), LockError
 pub(crate) enum Got {
     Guard(Guard),
     /// Another call has done it: its value, and the error of a call that can't read that.
-    Done(ValueText, LockError),
+    Done(StoredValue, LockError),
+    /// The value of the call that this one has waited for, and the request of a call that can't read that.
+    Shared(StoredValue, Box<LockRequest>),
 }
 
 impl Begun {
-    /// Waits for the lock, or for the value of the call that has done it.
+    /// Waits for the lock, or for the value of another call.
     pub(crate) async fn got(&mut self) -> Result<Got, LockError> {
         let locks = self.asking.manager().cloned();
-        let done = match (self.granted().await, self.replays) {
-            (Err(done @ LockError::Done { .. }), true) => done,
-            (other, _) => return other.map(Got::Guard),
+        let done = match (self.taken().await, &mut self.again) {
+            (Ok(guard), _) => return Ok(Got::Guard(guard)),
+            (Err(NotGranted::Value(value)), Some(again)) => {
+                return Ok(Got::Shared(value, again.clone()));
+            }
+            (Err(NotGranted::Value(_)), None) => return Err(LockError::Shutdown),
+            (Err(NotGranted::Error(done @ LockError::Done { .. })), _) if self.replays => done,
+            (Err(NotGranted::Error(error)), _) => return Err(error),
         };
         let (Some(locks), LockError::Done { key, token, .. }) = (locks, &done) else {
             return Err(done);
@@ -176,23 +188,39 @@ impl Begun {
             Err(why) => Err(done.without_value(why)),
         }
     }
-}
 
-impl Begun {
     /// Waits for the lock, and reports the outcome to subscribers and recorders.
     pub(crate) async fn granted(&mut self) -> Result<Guard, LockError> {
+        self.taken().await.map_err(|not| match not {
+            NotGranted::Error(error) => error,
+            // Only `got` is asked by calls that share.
+            NotGranted::Value(_) => LockError::Shutdown,
+        })
+    }
+
+    async fn taken(&mut self) -> Result<Guard, NotGranted> {
         let granted = self.asking.granted().await;
-        let guard = match (self.asking.asked(), granted) {
+        let taken = match (self.asking.asked(), granted) {
             (Some((locks, id)), Ok(hold)) => Ok(Guard::new(locks, id, hold)),
-            (Some((locks, _)), Err(error)) => Err(error.at(&locks.settings().server)),
-            (None, _) => Err(LockError::Shutdown),
+            (Some((locks, _)), Err(not)) => Err(match *not {
+                NotGranted::Error(error) => NotGranted::Error(error.at(&locks.settings().server)),
+                value @ NotGranted::Value(_) => value,
+            }),
+            (None, _) => Err(NotGranted::Error(LockError::Shutdown)),
         };
         if let Some(observed) = self.observed.take() {
-            observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
+            match &taken {
+                Ok(guard) => observed.ended(Ok(guard.hold().described())),
+                Err(NotGranted::Error(error)) => observed.ended(Err(error)),
+                Err(NotGranted::Value(_)) => observed.shared(),
+            }
         }
-        match self.joins.take() {
-            Some(outer) => outer.joined(guard),
-            None => guard,
+        match (self.joins.take(), taken) {
+            (Some(outer), Ok(guard)) => outer.joined(Ok(guard)).map_err(NotGranted::Error),
+            (Some(outer), Err(NotGranted::Error(error))) => {
+                outer.joined(Err(error)).map_err(NotGranted::Error)
+            }
+            (_, taken) => taken,
         }
     }
 }

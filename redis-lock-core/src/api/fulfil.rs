@@ -45,6 +45,7 @@ impl LockRequest {
     /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
     /// released in the background; nothing is left behind.
     pub async fn acquire(mut self) -> Result<Guard, LockError> {
+        self.needs_guard()?;
         let mut begun = acquire::begin(&mut self, Caller::Task)?;
         drop(self);
         begun.granted().await
@@ -180,6 +181,9 @@ impl LockRequest {
     /// Refuses what can't see whether its body has succeeded.
     fn remembers_nothing(&self, with: &'static str) -> Result<(), LockError> {
         let advice = "it can't see whether its body has succeeded, use try_run";
+        if self.options.share {
+            return Err(ConfigError::Conflict { option: "share", with, advice: "use call" }.into());
+        }
         let refused = self
             .options
             .once

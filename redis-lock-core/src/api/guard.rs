@@ -403,6 +403,15 @@ impl Guard {
         self.locks.settings().largest_value
     }
 
+    /// Whether it can end like that.
+    pub(crate) fn can(&self, finish: &Finish) -> bool {
+        match finish {
+            Finish::Release => false,
+            Finish::Complete(_) => self.completes(),
+            Finish::Share(_) => self.joined.is_none() && self.hold.demand.terms.share,
+        }
+    }
+
     /// Whether success under it is remembered.
     pub(crate) fn completes(&self) -> bool {
         self.joined.is_none() && self.hold.demand.terms.once.is_some()
@@ -485,6 +494,8 @@ impl Guard {
 
     /// [`release`](Self::release), or [`complete`](Self::complete), where others still refer to the guard.
     pub(crate) async fn released(&self, finish: &Finish) -> Result<(), LockError> {
+        let shares = matches!(finish, Finish::Share(_));
+        let mut sharing = shares.then_some(SharingGuard { guard: self, is_good: false });
         let mut answer = None;
         let known = self.give_back(finish, || {
             let (confirm, confirmed) = oneshot::channel();
@@ -504,7 +515,11 @@ impl Guard {
         };
         let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
         let lost = self.joined.as_ref().and_then(|_| self.hold.loss(Moment::now()));
-        lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)))
+        let outcome = lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)));
+        if let Some(sharing) = &mut sharing {
+            sharing.is_good = outcome.is_ok();
+        }
+        outcome
     }
 
     /// Releases the lock, or completes it. Returns the outcome where it is known at once; else it is reported to what
@@ -542,6 +557,21 @@ impl Guard {
             (Some(_), Some(error)) => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// Tells those who wait in this process what has become of the call whose value they are to have, also when that
+/// call is dropped.
+struct SharingGuard<'a> {
+    guard: &'a Guard,
+    /// Whether that call gets its own value.
+    is_good: bool,
+}
+
+impl Drop for SharingGuard<'_> {
+    fn drop(&mut self) {
+        let Guard { locks, id, hold, .. } = self.guard;
+        locks.link().ask(id, |machine, env| machine.share_ended(hold, self.is_good, env));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::domain::status::{Idle, LockKind, LockStatus, Waiter};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks, ServerInfo, Token};
-use crate::{NoValue, domain::value::ValueText};
+use crate::{NoValue, domain::value::StoredValue};
 
 /// How often a command is sent when its answer does not come.
 const TRIES: usize = 3;
@@ -49,7 +49,13 @@ impl Locks {
     pub async fn status(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
         let key = key.into();
         key.check()?;
-        self.look(self.names_of(&key)).await
+        let mut status = self.look(self.names_of(&key)).await?;
+        if let Some(done) = &mut status.done {
+            let value = self.stored_value(key.as_str(), &done.token).await;
+            // A right that only values need must not fail the rest.
+            done.value = value.ok().and_then(Result::ok);
+        }
+        Ok(status)
     }
 
     /// [`status`](Self::status) for code without an async runtime.
@@ -228,9 +234,9 @@ impl Locks {
         &self,
         key: &str,
         token: &Token,
-    ) -> Result<Result<ValueText, NoValue>, LockError> {
+    ) -> Result<Result<StoredValue, NoValue>, LockError> {
         match self.ask(&self.names_of(&LockKey::from(key)), Verb::Fetch).await? {
-            Answer::Value(Some(value)) => Ok(value.stored_by(token.wire()).map(ValueText::new)),
+            Answer::Value(Some(value)) => Ok(value.stored_by(token.wire()).map(StoredValue::new)),
             Answer::Value(None) => Ok(Err(NoValue::Foreign)),
             _ => Err(self.failed(Some(key), &unforeseen())),
         }

@@ -13,7 +13,7 @@ use crate::api::fulfil::RunBody;
 use crate::api::nesting::Caller;
 use crate::api::scope;
 use crate::domain::config_error::NOT_ONCE;
-use crate::domain::value::{Finish, ValueText};
+use crate::domain::value::{Finish, StoredValue};
 use crate::{ConfigError, Guard, LockError, LockRequest, NoValue, observe};
 
 /// Where a value comes from.
@@ -101,8 +101,26 @@ impl LockRequest {
         self
     }
 
+    /// A call that waits while another one with `share` runs gets the value of that one, in every process, and its
+    /// own body does not run. Ask by [`call`](Self::call). When the other one fails, is cancelled or loses the
+    /// lock, the next one that waits runs.
+    ///
+    /// No call gets the value of a run that had ended before the call came, as far as its process knew: for older
+    /// values there is [`once`](Self::once) with [`replay`](Self::replay). A call that can't read the value as its
+    /// own type runs itself. A value that can't be stored lets the next one run; see
+    /// [`largest_value`](crate::LocksBuilder::largest_value). [`no_wait`](Self::no_wait) gets
+    /// [`Busy`](LockError::Busy).
+    ///
+    /// A mutex of one key, with a ttl. Needs the feature `serde`. Not on a quorum.
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub fn share(mut self) -> Self {
+        self.options.share = true;
+        self
+    }
+
     /// Runs `body` under the lock as [`try_run`](Self::try_run) does, unless another call has a value for this
-    /// one: that of the call that did it, with [`replay`](Self::replay).
+    /// one: that of the call that did it, with [`replay`](Self::replay), or that of the call that it has waited
+    /// for, with [`share`](Self::share).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -143,6 +161,14 @@ impl LockRequest {
                 Ok(Reply { value, origin: Origin::Body })
             }
             Got::Done(value, done) => replayed(&value, done).map_err(E::from),
+            Got::Shared(value, again) => {
+                if let Ok(value) = read(&value) {
+                    return Ok(Reply { value, origin: Origin::Shared });
+                }
+                let guard = Box::pin(again.acquire()).await?;
+                let value = scope::call(guard, body, finish).await?;
+                Ok(Reply { value, origin: Origin::Body })
+            }
         }
     }
 
@@ -167,13 +193,20 @@ impl LockRequest {
                 Ok(Reply { value, origin: Origin::Body })
             }
             Got::Done(value, done) => replayed(&value, done).map_err(E::from),
+            Got::Shared(value, again) => {
+                if let Ok(value) = read(&value) {
+                    return Ok(Reply { value, origin: Origin::Shared });
+                }
+                let value = scope::blocking_call(again.blocking_acquire()?, body, finish)?;
+                Ok(Reply { value, origin: Origin::Body })
+            }
         }
     }
 
     fn keeps_values(&self) -> Result<(), LockError> {
-        let (needs, advice) = ("`replay`", "add `.once(…).replay()`, or use `try_run`");
+        let (needs, advice) = ("`share` or `replay`", "add `.share()` or `.once(…).replay()`, or use `try_run`");
         let refused = ConfigError::Requires { option: "call", needs, advice };
-        if self.options.replay { Ok(()) } else { Err(refused.into()) }
+        if self.options.replay || self.options.share { Ok(()) } else { Err(refused.into()) }
     }
 }
 
@@ -208,21 +241,32 @@ impl Guard {
 
 /// How a hold ends whose body has succeeded with this value.
 pub(crate) fn finish<T: Serialize + ?Sized>(guard: &Guard, value: &T) -> Finish {
+    let terms = &guard.hold().demand.terms;
+    if terms.once.is_none() && !terms.share {
+        return Finish::Release;
+    }
     let most = guard.largest_value();
     let text = match guarded(|| serde_json::to_string(value)) {
         Some(json) if json.len() > most => Err(NoValue::TooLarge { bytes: json.len() }),
-        Some(json) => Ok(ValueText::new(json)),
+        Some(json) => Ok(StoredValue::new(json)),
         None => Err(NoValue::NotSerialized),
     };
-    Finish::Complete(Some(text.unwrap_or_else(|why| {
+    let shares = guard.hold().demand.terms.share;
+    let text = text.map_err(|why| {
         observe::not_stored(&guard.hold().demand, why);
-        ValueText::without(&why)
-    })))
+        why
+    });
+    match text {
+        Ok(text) if shares => Finish::Share(text),
+        Err(_) if shares => Finish::Release,
+        Ok(text) => Finish::Complete(Some(text)),
+        Err(why) => Finish::Complete(Some(StoredValue::without(&why))),
+    }
 }
 
 /// Reads a value as the type that a call expects. What it does not accept is not told: the text of such an
 /// error quotes the value.
-pub(crate) fn read<T: DeserializeOwned>(value: &ValueText) -> Result<T, NoValue> {
+pub(crate) fn read<T: DeserializeOwned>(value: &StoredValue) -> Result<T, NoValue> {
     guarded(|| serde_json::from_str(value.as_str())).ok_or(NoValue::OtherType)
 }
 
@@ -232,7 +276,7 @@ fn guarded<T>(convert: impl FnOnce() -> serde_json::Result<T>) -> Option<T> {
 }
 
 fn replayed<T: DeserializeOwned>(
-    value: &ValueText,
+    value: &StoredValue,
     done: LockError,
 ) -> Result<Reply<T>, LockError> {
     match read(value) {

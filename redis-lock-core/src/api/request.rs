@@ -6,7 +6,8 @@ use crate::domain::demand::Options;
 use crate::domain::key::Keys;
 use crate::domain::kind::{Kind, Title};
 use crate::domain::label::printable;
-use crate::{LockKey, Locks, Wait};
+use crate::domain::value::fingerprint;
+use crate::{ConfigError, LockError, LockKey, Locks, Wait};
 
 /// Says which lock you want, how long to wait and how long to hold it; then
 /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), [`run`](Self::run) or
@@ -206,6 +207,45 @@ impl LockRequest {
     pub fn once(mut self, period: Duration) -> Self {
         self.options.once = Some(period);
         self
+    }
+
+    /// Refuses a call whose bytes differ from those of the call that does the same thing, or has done it: it gets
+    /// [`LockError::Mismatch`](crate::LockError::Mismatch). For keys that a client chooses, such as an
+    /// `Idempotency-Key`: one key must not stand for two payloads. Together with [`once`](Self::once) or
+    /// `share`.
+    ///
+    /// Only a fingerprint is kept, in the token of the hold: the first 128 bits of the SHA-1 of the bytes. It is
+    /// visible where tokens are, so don't give secrets that can be guessed. Calls without `same` differ from
+    /// none.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// # use std::time::Duration;
+    /// # use redis_locks::LockError;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let pay = |body: &str| locks.mutex("pay:42").once(Duration::from_secs(60)).same(body);
+    /// pay("995 cents").blocking_acquire()?.blocking_complete()?;
+    /// assert!(matches!(pay("995 cents").blocking_acquire(), Err(LockError::Done { .. })));
+    /// assert!(matches!(pay("1 cent").blocking_acquire(), Err(LockError::Mismatch { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn same(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.options.same = Some(fingerprint(bytes.as_ref()));
+        self
+    }
+
+    /// The request of a call that shares no value.
+    pub(crate) fn alone(&self) -> Self {
+        let mut alone = self.clone();
+        (alone.options.share, alone.options.same) = (false, None);
+        alone
+    }
+
+    /// Refuses to share where a value can't be given in place of a guard.
+    pub(crate) fn needs_guard(&self) -> Result<(), LockError> {
+        let (option, with, advice) = ("share", "a call that wants the guard", "use `call`");
+        let refused = ConfigError::Conflict { option, with, advice };
+        if self.options.share { Err(refused.into()) } else { Ok(()) }
     }
 
     /// Asks for a fencing token: each holder of a key gets a larger number than the one before.

@@ -130,14 +130,14 @@ impl BodyLock {
         finish: Finish,
     ) -> Option<LockError> {
         let guard = self.guard.get()?;
-        let completes = finish != Finish::Release && lost.is_none() && guard.completes();
-        let finish = if completes { finish } else { Finish::Release };
-        if self.in_background && !completes {
+        let counts = lost.is_none() && guard.can(&finish);
+        let finish = if counts { finish } else { Finish::Release };
+        if self.in_background && !counts {
             let _ = guard.give_back(&Finish::Release, || None);
             return lost;
         }
         let outcome = guard.released(&finish).await;
-        if let (true, Err(error)) = (completes, &outcome) {
+        if let (Finish::Complete(_), Err(error)) = (&finish, &outcome) {
             observe::not_completed(&guard.hold().demand, error);
         }
         match outcome {

@@ -48,6 +48,10 @@ pub(crate) struct Options {
     pub(crate) once: Option<Duration>,
     /// Whether the value of the call that did it is wanted.
     pub(crate) replay: bool,
+    /// The fingerprint of what the call was given.
+    pub(crate) same: Option<u128>,
+    /// Whether calls that wait meanwhile get its value, and it gets that of the call that it waits for.
+    pub(crate) share: bool,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
@@ -105,6 +109,8 @@ impl Options {
             min_hold: None,
             once: None,
             replay: false,
+            same: None,
+            share: false,
             fenced: false,
             fair: true,
             reentrant: false,
@@ -204,6 +210,13 @@ impl Options {
             self.check_newest(kind)?;
         }
         self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
+        if self.same.is_some() && self.once.is_none() && !self.share {
+            let (needs, advice) = ("`once` or `share`", "say what the calls are compared for");
+            return Err(ConfigError::Requires { option: "same", needs, advice }.into());
+        }
+        if self.share {
+            self.check_share(kind)?;
+        }
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
     }
 
@@ -253,6 +266,19 @@ impl Options {
         conflict("once", with, advice)
     }
 
+    fn check_share(&self, kind: Kind) -> Result<(), LockError> {
+        let (with, advice) = match self.once {
+            _ if kind != Kind::Mutex => ("a lock that is no mutex of one key", "use a mutex"),
+            Some(_) => ("once", "use `replay`, which serves those who wait as well"),
+            _ if self.ttl.is_none() => ("never_expires", "give the lock a ttl"),
+            _ if self.reentrant => ("reentrant", "leave one of them out"),
+            _ if self.lingers().is_some() => ("linger", "leave one of them out"),
+            _ if self.queue.is_some() => ("queue", "leave one of them out"),
+            _ => return Ok(()),
+        };
+        conflict("share", with, advice)
+    }
+
     pub(crate) fn demand(
         &self,
         keys: Keys,
@@ -291,6 +317,9 @@ impl Options {
         if self.newest {
             return no("`newest`", "its nodes have no order of calls in common; use one server");
         }
+        if self.share {
+            return no("`share`", "a majority would have to keep the value; use one server");
+        }
         if self.once.is_some() {
             return no("`once`", "a node that restarts forgets what was done; use one server");
         }
@@ -312,10 +341,12 @@ impl Options {
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
             min_hold: self.min_hold,
             once: self.once,
+            same: self.same,
+            share: self.share,
             fenced: self.fenced,
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
-            label: Label::of(common.label, self.label.as_deref()),
+            label: Label::of(common.label, self.label.as_deref()).telling(self.share, self.same),
             linger: self.lingers().map(whole_millis),
             outage: self.outage,
             timeout: ttl.map_or(timeout, |ttl| timeout.min(command_limit(ttl))),
@@ -579,6 +610,10 @@ pub(crate) struct LockTerms {
     pub(crate) min_hold: Option<Duration>,
     /// For how long after the acquisition it stays known that what the lock was held for was done.
     pub(crate) once: Option<Duration>,
+    /// The fingerprint of what the call was given; tokens have it.
+    pub(crate) same: Option<u128>,
+    /// Whether values are shared with calls that wait; tokens say so.
+    pub(crate) share: bool,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) repair_orphan: Option<Duration>,

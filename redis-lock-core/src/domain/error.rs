@@ -18,6 +18,7 @@ const MOST_TEXT: usize = 1_000;
 /// |---|---|
 /// | [`Busy`](Self::Busy) | try later, skip, or answer 409 |
 /// | [`Done`](Self::Done) | nothing: another call has done it |
+/// | [`Mismatch`](Self::Mismatch) | the caller uses one key for two things: answer 422 |
 /// | [`Crowded`](Self::Crowded) | too many wait already: try later, or answer 429 |
 /// | [`Superseded`](Self::Superseded) | nothing: a newer call does it |
 /// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
@@ -69,6 +70,16 @@ pub enum LockError {
         /// Why this call did not get the value, where it asked for it by
         /// [`replay`](crate::LockRequest::replay).
         no_value: Option<NoValue>,
+    },
+    /// This call was given something else than the call that does it, or has done it:
+    /// [`same`](crate::LockRequest::same). It is no use to try again.
+    #[error(
+        "lock `{key}` belongs to a call with other input: that call runs, or has done it; use another key for other input"
+    )]
+    #[non_exhaustive]
+    Mismatch {
+        /// The key that was asked for.
+        key: String,
     },
     /// As many calls wait for the lock already as [`queue`](crate::LockRequest::queue) allows at the server, or
     /// [`max_waiters`](crate::LockRequest::max_waiters) in this `Locks`. Try later.
@@ -193,6 +204,7 @@ impl LockError {
         match self {
             Self::Busy { key, .. }
             | Self::Done { key, .. }
+            | Self::Mismatch { key }
             | Self::Crowded { key, .. }
             | Self::Superseded { key }
             | Self::Lost { key, .. }

@@ -23,6 +23,18 @@ fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
 }
 
+/// Stands behind the label in a token whose holder shares its value. No escape of a label looks like that.
+pub(crate) const SHARE_FLAG: &str = "%s";
+
+/// Stands before the fingerprint behind the label in a token.
+pub(crate) const FINGERPRINT: &str = "%=";
+
+/// A label without what stands behind it in a token.
+pub(crate) fn bare(label: &str) -> &str {
+    let end = [SHARE_FLAG, FINGERPRINT].iter().filter_map(|flag| label.find(flag)).min();
+    label.get(..end.unwrap_or(label.len())).unwrap_or_default()
+}
+
 /// The label of a demand: the manager's, which is shared, or the request's.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Label {
@@ -38,6 +50,16 @@ impl Label {
             Some(own) if manager.is_empty() => Self::Own(own.into()),
             Some(own) => Self::Own([manager, "%20", own].concat()),
         }
+    }
+
+    /// The same, followed by what tokens tell other calls.
+    pub(crate) fn telling(self, share: bool, same: Option<u128>) -> Self {
+        if !share && same.is_none() {
+            return self;
+        }
+        let share = if share { SHARE_FLAG } else { "" };
+        let same = same.map(|same| format!("{FINGERPRINT}{same:032x}")).unwrap_or_default();
+        Self::Own([&self, share, &same].concat())
     }
 }
 
@@ -97,7 +119,7 @@ pub(crate) fn of_path(path: &'static str) -> Cow<'static, str> {
 
 /// The label that [`printable`] was given, as people see it.
 pub(crate) fn shown(label: &str) -> String {
-    label.replace("%20", " ").replace("%25", "%")
+    bare(label).replace("%20", " ").replace("%25", "%")
 }
 
 /// The text, with control characters and what turns or hides other characters escaped, and cut after

@@ -119,6 +119,11 @@ impl Names {
         self.side("l")
     }
 
+    /// The value of the last body that shared it, and the tokens of those who are to have it.
+    pub(crate) fn shared(&self) -> String {
+        self.side("s")
+    }
+
     /// The tombstone of a token whose acquisition may still be on its way.
     pub(crate) fn tombstone(&self, token: &str) -> String {
         [&self.side("x"), ":", token].concat()
@@ -155,7 +160,7 @@ pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
 /// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
 /// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v", ":~l"].iter().any(|end| key.ends_with(end));
+    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v", ":~l", ":~s"].iter().any(|end| key.ends_with(end));
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 

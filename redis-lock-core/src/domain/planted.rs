@@ -90,6 +90,8 @@ pub(crate) enum PlantedFault {
     /// A holder that may keep an idle lease gets only one message that somebody waits. It has a history
     /// of its own, in which the first who waits can't send one.
     AskedOnce,
+    /// A value is shared with calls that came after the end of its run was known.
+    SharedWithLate,
     /// A waiter that was held back, because many of its process were before it, does not come forward when
     /// one of these leaves. It has a history of its own, in which they give up.
     StaysBehind,
@@ -130,7 +132,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 39] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -170,6 +172,7 @@ impl PlantedFault {
         Self::EngineNotWoken,
         Self::RoleNotTakenBack,
         Self::ReaderNotWoken,
+        Self::SharedWithLate,
     ];
 
     /// Whether it shows only where tasks read.

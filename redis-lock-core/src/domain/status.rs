@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::Token;
 use crate::domain::env;
 use crate::domain::token::{Mark, MarkKind};
+use crate::{StoredValue, Token};
 
 /// A lock as it stood when it was looked at: its holders and its waiters. Made by
 /// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
@@ -64,6 +64,8 @@ pub struct Done {
     pub until: SystemTime,
     /// The hold under which it was done.
     pub token: Token,
+    /// The value that later calls get by `replay`. A list of locks leaves it out.
+    pub value: Option<StoredValue>,
 }
 
 impl Done {
@@ -71,7 +73,7 @@ impl Done {
     pub(crate) fn read(value: &str, left: Option<Duration>) -> Option<Self> {
         let mark = Mark::read_done(value)?;
         let until = left.and_then(|left| env::wall().checked_add(left)).unwrap_or(mark.at);
-        Some(Self { by: mark.token.label(), at: mark.at, until, token: mark.token })
+        Some(Self { by: mark.token.label(), at: mark.at, until, token: mark.token, value: None })
     }
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::ConfigError;
 use crate::domain::demand::MIN_TTL;
 use crate::domain::env;
-use crate::domain::label::{harmless, shown};
+use crate::domain::label::{FINGERPRINT, SHARE_FLAG, bare, harmless, shown};
 
 /// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
@@ -104,7 +104,7 @@ impl Token {
 
     /// A fresh token with the same label, for a receiver that must not have this one.
     pub(crate) fn as_new(&self) -> Self {
-        Self::fresh(self.manager().unwrap_or_default(), self.fields().map_or("", |fields| fields.3))
+        Self::fresh(self.manager().unwrap_or_default(), self.fields().map_or("", |it| bare(it.3)))
     }
 
     /// The token of a value read from the server, which another program may have written.
@@ -163,7 +163,18 @@ impl Token {
     /// The label of its holder, if this library made it.
     pub(crate) fn label(&self) -> Option<String> {
         let label = self.fields()?.3;
-        (!label.is_empty()).then(|| harmless(shown(label), MOST_TOKEN))
+        (!bare(label).is_empty()).then(|| harmless(shown(label), MOST_TOKEN))
+    }
+
+    /// The fingerprint of what its call was given.
+    pub(crate) fn same(&self) -> Option<u128> {
+        let (_, digits) = self.fields()?.3.split_once(FINGERPRINT)?;
+        u128::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 32)
+    }
+
+    /// Whether its holder shares its value with calls that wait.
+    pub(crate) fn shares(&self) -> bool {
+        self.fields().is_some_and(|fields| fields.3.contains(SHARE_FLAG))
     }
 
     /// When it was made, by the clock of the machine that made it.

@@ -10,11 +10,23 @@ pub(crate) const MOST_VALUE: usize = 1 << 20;
 /// The longest value unless the builder says otherwise.
 pub(crate) const DEFAULT_MOST_VALUE: usize = 64 << 10;
 
-/// The text of a value. It is the user's, so `Debug` shows nothing but its size.
+/// The value that a body returned, as it is stored for other calls. `Debug` shows nothing but its size.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ValueText(Arc<str>);
+pub struct StoredValue(Arc<str>);
 
-impl ValueText {
+impl StoredValue {
+    /// The value as JSON.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        &self.0
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -59,9 +71,9 @@ impl ValueText {
     }
 }
 
-impl fmt::Debug for ValueText {
+impl fmt::Debug for StoredValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ValueText({} bytes)", self.0.len())
+        write!(f, "StoredValue({} bytes)", self.0.len())
     }
 }
 
@@ -72,7 +84,9 @@ pub(crate) enum Finish {
     #[default]
     Release,
     /// What was to be done is done, and this is the value.
-    Complete(Option<ValueText>),
+    Complete(Option<StoredValue>),
+    /// The lock is given back, and those who wait get the value.
+    Share(StoredValue),
 }
 
 impl Finish {
@@ -118,5 +132,43 @@ impl fmt::Display for NoValue {
             Self::OtherType => f.write_str("it is not of the type that this call expects"),
             Self::Foreign => f.write_str("a value of another program stands in its place"),
         }
+    }
+}
+
+/// The fingerprint of what a call was given: the first 128 bits of its SHA-1. Tokens have it, so it must never
+/// change.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u128 {
+    let digest = sha1_smol::Sha1::from(bytes).digest().bytes();
+    let first: [u8; 16] = std::array::from_fn(|at| digest.get(at).copied().unwrap_or_default());
+    u128::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_the_same_in_every_build() {
+        assert_eq!(fingerprint(b""), 0xda39_a3ee_5e6b_4b0d_3255_bfef_9560_1890);
+        assert_eq!(fingerprint(b"abc"), 0xa999_3e36_4706_816a_ba3e_2571_7850_c26c);
+    }
+
+    #[test]
+    fn what_stands_beside_a_lock_is_read_as_what_wrote_it_meant() {
+        let stored = |text: &str| StoredValue::new(text).of_token("rl1.t");
+        assert_eq!(stored("{} 1").as_str(), "rl1.t {} 1");
+        assert_eq!(stored("{} 1").stored_by("rl1.t"), Ok("{} 1"));
+        for (value, token, why) in [
+            (stored("1"), "rl1.other", NoValue::Missing),
+            (stored("1"), "rl1", NoValue::Missing),
+            (StoredValue::new(""), "rl1.t", NoValue::Missing),
+            (StoredValue::new("rl1.t"), "rl1.t", NoValue::Missing),
+            (stored("!"), "rl1.t", NoValue::NotSerialized),
+            (stored("!70000"), "rl1.t", NoValue::TooLarge { bytes: 70_000 }),
+            (StoredValue::new("theirs"), "rl1.t", NoValue::Foreign),
+        ] {
+            assert_eq!(value.stored_by(token), Err(why), "{}", value.as_str());
+        }
+        assert_eq!(format!("{:?}", stored("secret")), "StoredValue(12 bytes)");
     }
 }

@@ -55,7 +55,7 @@ impl<L: HasLink> Asking<L> {
         let listening = observe::may_be_heard();
         let is_limited = demand.terms.max_waiters.is_some();
         if let Some(error) = core.crowded_elsewhere(&demand) {
-            return Self::known(manager, id, Err(Box::new(error)));
+            return Self::known(manager, id, Err(error.into()));
         }
         if let Some(hold) = core.take_idle(&demand) {
             return Self::known(manager, LockId::mutex(&id.main), Ok(hold));
@@ -135,7 +135,7 @@ impl<L: HasLink> Asking<L> {
         };
         // From here on, dropping `self` does not cancel the request.
         self.answer = LockAnswer::Over;
-        answer.unwrap_or_else(|| Err(Box::new(LockError::Shutdown)))
+        answer.unwrap_or_else(|| Err(LockError::Shutdown.into()))
     }
 
     /// The manager, and the machine that was asked. To be called once, when the answer has come.

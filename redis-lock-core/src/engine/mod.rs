@@ -37,7 +37,7 @@ mod waker_tests;
 pub(crate) use asking::{Asking, HasLink};
 pub(crate) use path::LockId;
 pub(crate) use runtime::BlockingCall;
-pub(crate) use table::Handle;
+pub(crate) use table::{Handle, NotGranted};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

@@ -11,7 +11,7 @@ use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled, Told};
 use super::places::{Place, UNROUTED};
-use super::table::{Handle, Shard};
+use super::table::{Handle, NotGranted, Shard};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 #[cfg(test)]
@@ -190,7 +190,12 @@ impl Core {
                 }
             }
             // The caller may be gone, which changes nothing.
-            Notice::Later(Later::Fail(handle, error)) => drop(handle.answer.send(Err(error))),
+            Notice::Later(Later::Fail(handle, error)) => {
+                drop(handle.answer.send(Err((*error).into())));
+            }
+            Notice::Later(Later::Share(handle, value)) => {
+                drop(handle.answer.send(Err(Box::new(NotGranted::Value(value)))));
+            }
             Notice::Later(Later::Confirm(confirm, outcome)) => {
                 drop(confirm.send(outcome.map_err(|error| *error)));
             }

@@ -13,6 +13,7 @@ use super::idle_leases::LingerPauses;
 use super::path::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::value::StoredValue;
 use crate::lock::hold::Hold;
 use crate::lock::{Heard, LineStanding, LineView, Machine};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
@@ -292,7 +293,21 @@ impl Drop for Locked<'_> {
 }
 
 /// What a caller waits for. The error is in a box, because it is large and rare.
-pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
+pub(crate) type Granted = Result<Arc<Hold>, Box<NotGranted>>;
+
+/// What a caller gets in place of the lock.
+#[derive(Clone, Debug)]
+pub(crate) enum NotGranted {
+    Error(LockError),
+    /// The value of the call that it has waited for.
+    Value(StoredValue),
+}
+
+impl From<LockError> for Box<NotGranted> {
+    fn from(error: LockError) -> Self {
+        Self::new(NotGranted::Error(error))
+    }
+}
 
 /// How a waiter is notified.
 #[derive(Debug)]

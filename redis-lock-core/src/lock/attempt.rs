@@ -33,6 +33,8 @@ pub(crate) struct Attempt {
     renewed_until: Moment,
     /// Whether another process may use the same token.
     adopted: bool,
+    /// The fingerprint in the token, which must be that of the call that is granted the lock.
+    same: Option<u128>,
     /// Whether the token says that its holder may be idle, which would take time to read there.
     may_be_idle: bool,
 }
@@ -54,11 +56,17 @@ impl Attempt {
         let longest = ttl.unwrap_or(UNLEASED);
         let (on_server, renewed_until) = (OnServer::Nothing, Moment::START);
         let (adopted, may_be_idle, margin) = (false, false, Duration::ZERO);
-        Self { token, ttl, margin, longest, on_server, renewed_until, adopted, may_be_idle }
+        let same = None;
+        Self { token, ttl, margin, longest, on_server, renewed_until, adopted, same, may_be_idle }
     }
 
     pub(crate) fn with_margin(mut self, margin: Duration) -> Self {
         (self.margin, self.longest) = (margin, self.longest.saturating_add(margin));
+        self
+    }
+
+    pub(crate) fn with_same(mut self, same: Option<u128>) -> Self {
+        self.same = same;
         self
     }
 
@@ -108,7 +116,9 @@ impl Attempt {
 
     /// Whether its lease is the one that this demand asks for.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
-        let is_same = self.ttl == super::asked_ttl(demand) && self.margin == demand.terms.margin;
+        let is_same = self.ttl == super::asked_ttl(demand)
+            && self.margin == demand.terms.margin
+            && self.same == demand.terms.same;
         self.adopted || is_same || planted!(WaitersTtl)
     }
 
@@ -264,6 +274,7 @@ impl Lease {
             && last.terms.renew
             && next.terms.max_hold >= last.terms.max_hold
             && next.terms.margin == last.terms.margin
+            && next.terms.same == last.terms.same
             && next.adopts.is_none()
     }
 

@@ -12,7 +12,8 @@ use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
-use crate::domain::status::{AskOutcome, Done, IdleEvent};
+use crate::domain::status::{AskOutcome, IdleEvent};
+use crate::domain::value::StoredValue;
 use crate::observe::Observation;
 use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
@@ -46,6 +47,8 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
+    /// When a message has named the token for the first time since the last answer.
+    told: Option<Moment>,
     /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
     pub(super) let_in: Vec<u64>,
 }
@@ -66,6 +69,7 @@ impl Contending {
             behind: None,
             hand_over: HandOverRequest::Not,
             was_notified: false,
+            told: None,
             let_in: Vec::new(),
         }
     }
@@ -227,6 +231,7 @@ impl<W> Machine<W> {
                 fair: demand.terms.fair,
                 fences,
                 once: demand.terms.once.is_some(),
+                share: demand.terms.share,
                 repair_orphan: demand.terms.repair_orphan,
                 most_waiting: demand.terms.queue,
                 newest: demand.terms.newest.then(|| contending.newest()),
@@ -298,6 +303,7 @@ impl<W> Machine<W> {
             Outcome::Answered(Answer::Crowded { waiting, holder }) => {
                 self.crowded_out(&open, waiting, holder.as_deref(), env);
             }
+            Outcome::Answered(Answer::Shared(value)) => self.got_shared(&value, env),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
                 self.granted(&open, None, env);
             }
@@ -341,6 +347,7 @@ impl<W> Machine<W> {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;
+                contending.told.get_or_insert(env.now);
             }
             self.look_soon(env);
             self.look_for_newer(env);
@@ -399,10 +406,23 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The call that this process has waited for has a value for its callers. Those that came after the process
+    /// had heard of it do not get it.
+    fn got_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.attempt.left_nothing();
+        let told = contending.told.unwrap_or(env.now);
+        if let Some((token, json)) = value.as_str().split_once(' ') {
+            self.share(&StoredValue::new(json), Token::from_wire(token).same(), told, env);
+        }
+        self.start_over(None, env);
+    }
+
     fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {
         self.contended = true;
         self.refuse_crowd(open, env);
         let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.told.take_if(|told| *told <= open.sent);
         contending.heard.failures = 0;
         contending.refusals = contending.refusals.saturating_add(1);
         contending.heard.useful = env.now;
@@ -442,9 +462,9 @@ impl<W> Machine<W> {
         let blocked_by_own = holder.is_some_and(|it| it.manager() == Some(env.manager));
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
-        let done = blocker.value.as_deref().and_then(|value| Done::read(value, blocker.ttl));
+        let (value, left) = (blocker.value.clone(), blocker.ttl);
         contending.heard.last_answer = LastAnswer::Busy(blocker);
-        let owes_done = self.tell_done_or_crowded(done, open.sent, env);
+        let owes_done = self.tell_done_or_crowded(value.as_deref(), left, open.sent, env);
         self.refuse_late(open.sent, env);
         self.abandon_if_unwanted(env);
         let Stage::Contending(contending) = &mut self.stage else { return };

@@ -8,6 +8,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEvent;
+use crate::domain::value::StoredValue;
 use crate::observe::Observation;
 use crate::store::Command;
 use crate::{LockError, LossReason, Token};
@@ -58,6 +59,8 @@ impl Outgoing {
 pub(crate) enum Later<W> {
     /// Hand this hold to the waiter. If the waiter is gone, release it.
     Grant(W, Arc<Hold>),
+    /// Give the waiter the value of the call that it has waited for.
+    Share(W, StoredValue),
     /// Tell the waiter that it does not get the lock.
     Fail(W, Box<LockError>),
     /// Report to a caller the outcome of what it asked for.
@@ -145,7 +148,7 @@ impl<W> Env<'_, W> {
 impl Moved {
     pub(super) fn of(stage: &Stage) -> Option<Self> {
         match stage {
-            Stage::Idle => None,
+            Stage::Idle | Stage::Sharing(_) => None,
             Stage::Contending(contending) => {
                 let token = contending.attempt.token().clone();
                 Some(Self::Token(token, Arc::clone(&contending.demand)))

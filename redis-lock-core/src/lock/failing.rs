@@ -14,9 +14,10 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{Done, IdleEnd};
+use crate::domain::token::Mark;
 use crate::observe::Observation;
 use crate::store::wire::contained;
-use crate::{LockError, LossReason};
+use crate::{LockError, LossReason, Token};
 
 /// How often the lock is asked for while an earlier release has no answer.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
@@ -98,7 +99,7 @@ impl<W> Machine<W> {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
             Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
-            Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
+            Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => busy(waiter, None, now),
         }
     }
 
@@ -287,7 +288,7 @@ impl<W> Machine<W> {
     ) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();
-        self.tell_done_or_crowded(holder.and_then(|it| Done::read(it, None)), open.sent, env);
+        self.tell_done_or_crowded(holder, None, open.sent, env);
         for waiter in self.waiters.drain() {
             let key = waiter.demand.key().to_owned();
             env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });
@@ -345,29 +346,64 @@ impl<W> Machine<W> {
 }
 
 impl<W> Machine<W> {
-    /// Tells callers that what they want to do once was done. Returns whether more of them came after the
+    /// Tells callers what a value at the key says to them: that what they want to do once was done, or that a
+    /// call with other input does it, or has done it. Returns whether calls that want to know such came after the
     /// question was sent. Where nothing was done, those who were let in, and are too many, are refused.
     pub(super) fn tell_done_or_crowded(
         &mut self,
-        done: Option<Done>,
+        value: Option<&str>,
+        left: Option<Duration>,
         sent: Moment,
         env: &mut Env<'_, W>,
     ) -> bool {
-        let Some(Done { by, at, until, token }) = done else {
+        let done = value.and_then(|value| Done::read(value, left));
+        if done.is_none() {
             self.refuse_let_in(env);
-            return false;
+        }
+        // What `min_hold` keeps was not done.
+        let same = match (&done, value) {
+            (Some(done), _) => done.token.same(),
+            (None, Some(value)) if Mark::read(value).is_none() => Token::from_wire(value).same(),
+            (None, _) => None,
         };
-        let once = self.waiters.iter().filter(|waiter| waiter.demand.terms.once.is_some());
-        let once: Vec<_> = once.map(|waiter| (waiter.id, waiter.asked)).collect();
-        for (id, _) in once.iter().filter(|(_, asked)| *asked <= sent) {
-            if let Some(waiter) = self.waiters.leave(*id) {
-                let key = waiter.demand.key().to_string();
-                let (by, token, no_value) = (by.clone(), Box::new(token.clone()), None);
-                let done = LockError::Done { key, by, at, until, token, no_value };
-                env.fail(waiter.handle, done);
+        if done.is_none() && same.is_none() {
+            return false;
+        }
+        let news = |waiter: &WaitingCall<W>| {
+            let key = || waiter.demand.key().to_owned();
+            if waiter.differs(same) {
+                return Some(LockError::Mismatch { key: key() });
+            }
+            let done = done.clone().filter(|_| waiter.demand.terms.once.is_some())?;
+            let Done { by, at, until, token, .. } = done;
+            let (key, token, no_value) = (key(), Box::new(token), None);
+            Some(LockError::Done { key, by, at, until, token, no_value })
+        };
+        let heard: Vec<_> =
+            self.waiters.iter().filter_map(|it| Some((it.id, it.asked, news(it)?))).collect();
+        let is_late = heard.iter().any(|(_, asked, _)| *asked > sent);
+        for (id, asked, error) in heard {
+            if asked <= sent
+                && let Some(waiter) = self.waiters.leave(id)
+            {
+                env.fail(waiter.handle, error);
             }
         }
-        once.iter().any(|(_, asked)| *asked > sent)
+        is_late
+    }
+
+    /// A call of this process has the lock: those with other input are told.
+    pub(super) fn tell_mismatched(&mut self, same: Option<u128>, env: &mut Env<'_, W>) {
+        if same.is_none() {
+            return;
+        }
+        let differ = self.waiters.iter().filter(|waiter| waiter.differs(same));
+        for id in differ.map(|waiter| waiter.id).collect::<Vec<_>>() {
+            if let Some(waiter) = self.waiters.leave(id) {
+                let key = waiter.demand.key().to_owned();
+                env.fail(waiter.handle, LockError::Mismatch { key });
+            }
+        }
     }
 
     /// Refuses calls that were let in because the lock might have been free, and are too many now.

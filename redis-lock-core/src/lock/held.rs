@@ -169,7 +169,9 @@ impl<W> Machine<W> {
         (held.fences, held.was_free) = (fences, was_free);
         held.schedule(env);
         self.stage = Stage::Held(held);
+        let same = hold.demand.terms.same;
         env.effects.later.push(Later::Grant(waiter.handle, hold));
+        self.tell_mismatched(same, env);
         // The lock is in use now, which is the answer that the others were put off for.
         self.refuse_late(env.now, env);
         self.refuse_no_wait(env.now, env);
@@ -206,7 +208,7 @@ impl<W> Machine<W> {
             // The next call must not get this lease. If the message is forged, that costs only the
             // idle lease.
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env),
-            Stage::Idle | Stage::Contending(_) => {}
+            Stage::Idle | Stage::Contending(_) | Stage::Sharing(_) => {}
         }
     }
 

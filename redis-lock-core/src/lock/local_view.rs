@@ -10,7 +10,7 @@ use super::{Machine, Stage};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::label::shown;
+use crate::domain::label::{bare, shown};
 use crate::domain::status::Waiter;
 use crate::store::Blocker;
 use crate::{Token, Wait};
@@ -41,11 +41,11 @@ impl LocalView {
             Stage::Kept(kept) => {
                 view.kept = at(kept.since).map(|since| (kept.token().clone(), since));
             }
-            Stage::Idle => {}
+            Stage::Idle | Stage::Sharing(_) => {}
         }
         view.waiters.extend(machine.waiters.iter().map(|waiter| {
             let label = &waiter.demand.terms.label;
-            let label = (!label.is_empty()).then(|| shown(label));
+            let label = (!bare(label).is_empty()).then(|| shown(label));
             Waiter { label, since: at(waiter.asked) }
         }));
         view

@@ -38,6 +38,7 @@ mod local_view;
 mod question;
 mod reap;
 mod release;
+mod share;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
@@ -67,6 +68,7 @@ use effects::Moved;
 use held::Held;
 use question::{About, Askers, Open};
 use release::{KeptLease, LapsedHold};
+use share::SharingHold;
 use waiters::busy;
 
 /// The environment of a machine at the time of an event: what it finds, and where it says what is to be done.
@@ -119,7 +121,7 @@ impl<W> Env<'_, W> {
             (Some(_), _) if demand.terms.newest => Attempt::new(Token::newest(manager, label), ttl),
             (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
         };
-        attempt.with_margin(demand.terms.margin)
+        attempt.with_margin(demand.terms.margin).with_same(demand.terms.same)
     }
 }
 
@@ -156,6 +158,8 @@ enum Stage {
     Held(Held),
     /// No guard in this process holds the lock, but the lease is kept.
     Kept(KeptLease),
+    /// The body has succeeded, and its value is for those who wait, once the server has the release.
+    Sharing(SharingHold),
 }
 
 impl<W> Machine<W> {
@@ -182,7 +186,7 @@ impl<W> Machine<W> {
     /// Whether one of its keys, other than the first, fits.
     pub(crate) fn any_other_key(&self, fits: &dyn Fn(&str) -> bool) -> bool {
         let demand = match &self.stage {
-            Stage::Idle | Stage::Kept(_) => return false,
+            Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => return false,
             Stage::Contending(contending) => &contending.demand,
             Stage::Held(held) => &held.hold.demand,
         };
@@ -203,7 +207,7 @@ impl<W> Machine<W> {
     #[cfg(test)]
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match &self.stage {
-            Stage::Idle => None,
+            Stage::Idle | Stage::Sharing(_) => None,
             Stage::Contending(contending) => Some(contending.attempt.wire()),
             Stage::Held(held) => Some(held.attempt.wire()),
             Stage::Kept(kept) => Some(kept.token().wire()),
@@ -242,7 +246,7 @@ impl<W> Machine<W> {
         match &self.stage {
             Stage::Held(held) => Some(held.hold.token.wire()),
             Stage::Kept(kept) => Some(kept.token().wire()),
-            Stage::Idle | Stage::Contending(_) => None,
+            Stage::Idle | Stage::Contending(_) | Stage::Sharing(_) => None,
         }
     }
 
@@ -287,11 +291,21 @@ impl<W> Machine<W> {
 
     fn join(&mut self, waiter: WaitingCall<W>, env: &mut Env<'_, W>) {
         self.notice_loss(env);
+        if let Stage::Held(held) = &self.stage
+            && waiter.differs(held.hold.demand.terms.same)
+        {
+            let key = waiter.demand.key().to_owned();
+            return env.fail(waiter.handle, LockError::Mismatch { key });
+        }
+        if let (Stage::Sharing(_), false) = (&self.stage, waiter.can_wait()) {
+            let busy = busy(&waiter, None, env.now);
+            return env.fail(waiter.handle, busy);
+        }
         if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return env.fail(waiter.handle, busy);
         }
-        let (patient, is_once) = (waiter.can_wait(), waiter.demand.terms.once.is_some());
+        let (patient, is_once) = (waiter.can_wait(), waiter.wants_news());
         self.waiters.join(waiter);
         match &self.stage {
             Stage::Idle => self.start(env),
@@ -305,7 +319,7 @@ impl<W> Machine<W> {
             {
                 self.ask_again(env);
             }
-            Stage::Contending(_) | Stage::Held(_) | Stage::Kept(_) => {}
+            Stage::Contending(_) | Stage::Held(_) | Stage::Kept(_) | Stage::Sharing(_) => {}
         }
     }
 
@@ -330,7 +344,8 @@ impl<W> Machine<W> {
             }
             Stage::Held(_) => self.maintain_hold(env),
             Stage::Kept(_) => self.maintain_kept(env),
-            Stage::Idle => {}
+            Stage::Sharing(sharing) if sharing.until <= env.now => self.start(env),
+            Stage::Idle | Stage::Sharing(_) => {}
         }
     }
 
@@ -347,6 +362,7 @@ impl<W> Machine<W> {
             }
             Stage::Held(held) => held.due(self.open.as_ref()),
             Stage::Kept(kept) => kept.due(is_open),
+            Stage::Sharing(sharing) => sharing.until,
         };
         stage.min(self.waiters.due()).min(self.lapsed_due()).min(self.long_wait_due())
     }
@@ -373,7 +389,7 @@ impl<W> Machine<W> {
             Stage::Contending(_) => self.contended(open, outcome, env),
             Stage::Held(_) => self.held(open, outcome, env),
             Stage::Kept(_) => self.kept(open, outcome, env),
-            Stage::Idle => {}
+            Stage::Idle | Stage::Sharing(_) => {}
         }
     }
 
@@ -391,7 +407,7 @@ impl<W> Machine<W> {
                 self.look_soon(env);
             }
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env),
-            Stage::Idle => {}
+            Stage::Idle | Stage::Sharing(_) => {}
         }
     }
 
@@ -409,7 +425,7 @@ impl<W> Machine<W> {
         match &mut self.stage {
             Stage::Held(held) => held.turn.shorten(env.now),
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env),
-            Stage::Idle | Stage::Contending(_) => {}
+            Stage::Idle | Stage::Contending(_) | Stage::Sharing(_) => {}
         }
     }
 

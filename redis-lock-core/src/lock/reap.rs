@@ -14,7 +14,7 @@ use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::harmless;
 use crate::domain::names::Names;
 use crate::domain::token::{Mark, MarkKind};
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::sync::NonPoisonMutex;
@@ -37,7 +37,9 @@ pub(crate) struct Reap {
     /// Whether a waiter is likely to be in the queue.
     waited_for: bool,
     /// Keep the lock until then instead of freeing it, by this mark, and with this value beside it.
-    keep_until: Option<(Moment, Arc<str>, Option<ValueText>)>,
+    keep_until: Option<(Moment, Arc<str>, Option<StoredValue>)>,
+    /// Give this value to those who wait and share, for as long.
+    share: Option<(StoredValue, Duration)>,
     /// The number of an open question about the token whose outcome is irrelevant by now.
     drops: Option<u64>,
     /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
@@ -91,6 +93,7 @@ impl Reap {
             timeout: demand.terms.timeout,
             waited_for: false,
             keep_until: None,
+            share: None,
             drops: open.map(|open| open.number),
             held_until: Moment::START,
             confirm: None,
@@ -118,7 +121,7 @@ impl Reap {
         mut self: Box<Self>,
         end: Moment,
         kind: MarkKind,
-        value: Option<&ValueText>,
+        value: Option<&StoredValue>,
     ) -> Box<Self> {
         let token = self.attempt.wire();
         let value = value.map(|value| value.of_token(token));
@@ -127,6 +130,16 @@ impl Reap {
             self.attempt.keep_until(end);
             self.unanswered |= self.drops.is_some();
         }
+        self
+    }
+
+    pub(super) fn share(
+        mut self: Box<Self>,
+        value: Option<&StoredValue>,
+        ttl: Option<Duration>,
+    ) -> Box<Self> {
+        let value = value.map(|value| value.of_token(self.attempt.wire()));
+        self.share = value.zip(ttl);
         self
     }
 
@@ -258,6 +271,7 @@ impl Reap {
             token: Arc::clone(self.attempt.wire()),
             waited_for: self.waited_for,
             keep: self.keep(now),
+            share: self.share.clone(),
             tombstone,
         };
         Command { names: self.names.clone(), kind: self.kind, verb, timeout: self.timeout }
@@ -338,6 +352,7 @@ impl Reap {
     fn done(mut self: Box<Self>) -> Next {
         self.pending = None;
         // A release that may have to be repeated is remembered for long, and values are large.
+        self.share = None;
         if let Some((_, _, value)) = &mut self.keep_until {
             *value = None;
         }

@@ -14,7 +14,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::status::{IdleEnd, IdleEvent};
 use crate::domain::token::MarkKind;
-use crate::domain::value::{Finish, ValueText};
+use crate::domain::value::{Finish, StoredValue};
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 use crate::{LockError, LockState, Token};
@@ -42,9 +42,12 @@ impl<W> Machine<W> {
             }
             _ => (terms.min_hold, MarkKind::Kept, None),
         };
-        if let Some(end) = time.map(|time| hold.since.after(time)).filter(|end| *end > env.now) {
-            self.contended = true;
-            self.part_with_hold(Some((end, mark, value)), confirm(), env);
+        let end = time.map(|time| hold.since.after(time)).filter(|end| *end > env.now);
+        let share = if let Finish::Share(value) = finish { Some(value) } else { None };
+        if end.is_some() || share.is_some() {
+            self.contended |= end.is_some();
+            let keep_until = end.map(|end| (end, mark, value));
+            self.part_with_hold(keep_until, share, confirm(), env);
             return None;
         }
         if self.may_pass_on(env.now) {
@@ -52,7 +55,7 @@ impl<W> Machine<W> {
         } else if is_certain && self.may_linger(env) {
             self.keep(env);
         } else {
-            self.part_with_hold(None, confirm(), env);
+            self.part_with_hold(None, None, confirm(), env);
             return None;
         }
         Some(Ok(()))
@@ -62,7 +65,8 @@ impl<W> Machine<W> {
     /// keep their order, so waiters of other processes come first.
     fn part_with_hold(
         &mut self,
-        keep_until: Option<(Moment, MarkKind, Option<&ValueText>)>,
+        keep_until: Option<(Moment, MarkKind, Option<&StoredValue>)>,
+        share: Option<&StoredValue>,
         confirm: Option<Confirm>,
         env: &mut Env<'_, W>,
     ) {
@@ -78,7 +82,8 @@ impl<W> Machine<W> {
             let reap = reap
                 .waited_for(self.waited_for || is_alone)
                 .of_hold(lease.end)
-                .confirm(confirm, env.now);
+                .confirm(confirm, env.now)
+                .share(share, hold.demand.terms.ttl);
             match keep_until {
                 Some((end, mark, value)) => reap.keep_until(end, mark, value),
                 None => reap,
@@ -90,7 +95,10 @@ impl<W> Machine<W> {
         if !self.waiters.is_empty() {
             self.contended |= waited_for;
         }
-        self.start(env);
+        match share {
+            Some(value) => self.begin_sharing(&hold, value, env),
+            None => self.start(env),
+        }
     }
 
     /// Whether the lease can go to the next waiter without asking the server.

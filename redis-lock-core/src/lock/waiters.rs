@@ -238,6 +238,16 @@ impl<W> WaitingCall<W> {
         self.demand.terms.wait != Wait::None
     }
 
+    /// Whether it was given something else than a call with this fingerprint. Calls without one differ from none.
+    pub(super) fn differs(&self, same: Option<u128>) -> bool {
+        matches!((self.demand.terms.same, same), (Some(own), Some(other)) if own != other)
+    }
+
+    /// Whether it wants to know of a call that does the same, or has done it.
+    pub(super) fn wants_news(&self) -> bool {
+        self.demand.terms.once.is_some() || self.demand.terms.same.is_some()
+    }
+
     /// When its wait ends. For a caller that does not wait, when its answer is due.
     pub(super) fn until(&self) -> Moment {
         match self.demand.terms.wait {

@@ -90,6 +90,14 @@ impl Acquiring {
     }
 }
 
+impl Acquiring {
+    /// The acquisition ended with the value of the call that it has waited for.
+    pub(crate) fn shared(mut self: Box<Self>) {
+        self.is_over = true;
+        self.series.shared(Moment::now().since(self.started));
+    }
+}
+
 impl Drop for Acquiring {
     fn drop(&mut self) {
         self.series.waiting(-1.0);
@@ -336,6 +344,7 @@ pub(crate) mod numbers {
         pub(super) fn acquired(&self, _: Duration) {}
         pub(super) fn failed(&self, _: &LockError, _: Duration) {}
         pub(super) fn cancelled(&self, _: Duration) {}
+        pub(super) fn shared(&self, _: Duration) {}
         pub(super) fn ended(&self, _: Duration, _: Option<&LossReason>) {}
         pub(super) fn lost(&self, _: &LossReason) {}
         pub(super) fn superseded(&self) {}

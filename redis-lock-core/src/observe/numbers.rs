@@ -148,6 +148,7 @@ impl Series {
             LockError::Crowded { .. } => ("crowded", ""),
             LockError::Superseded { .. } => ("superseded", ""),
             LockError::Done { .. } => ("done", ""),
+            LockError::Mismatch { .. } => ("mismatch", ""),
             LockError::Backend { source } => ("backend", source.kind().code()),
             LockError::Shutdown => ("shutdown", ""),
             LockError::Lost { reason, .. } => ("lost", reason_of(reason)),
@@ -156,6 +157,10 @@ impl Series {
             _ => ("other", ""),
         };
         self.ended_without(outcome, reason, waited);
+    }
+
+    pub(super) fn shared(&self, waited: Duration) {
+        self.ended_without("shared", "", waited);
     }
 
     pub(super) fn cancelled(&self, waited: Duration) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::clock;
 use super::heritage::Heritage;
 use super::history::History;
+use super::successes::SharedRuns;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
@@ -90,6 +91,7 @@ pub(super) struct Books {
     pub(super) violation: Option<String>,
     pub(super) number: u64,
     pub(super) heritage: Heritage,
+    pub(super) runs: SharedRuns,
 }
 
 impl Books {
@@ -127,6 +129,15 @@ impl Books {
         self.history.step(20 + call.what as u64, ended.code());
         self.history.line(|_| format!("p{process} call {number} ended: {}", ended.shown()));
         self.ended.push((call, ended));
+    }
+
+    /// A call has got the value of another one.
+    pub(super) fn got_value(&mut self, call: u64, process: usize, value: &str) {
+        let began = self.calls.iter().find(|it| it.number == call).map_or(0, |it| it.began);
+        self.history.line(|_| format!("p{process} call {call} has got the value {value}"));
+        if let Err(what) = self.runs.got(value, (process, began)) {
+            self.violated(format!("call {call} {what}"));
+        }
     }
 
     /// A guard is about to be given up.

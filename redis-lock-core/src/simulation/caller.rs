@@ -10,9 +10,12 @@ use super::clock::MILLI;
 use super::executor::{cut_short, sleep};
 use super::plan::{Act, CallEnding, PlannedCall, Sort};
 use super::{clock, key_name};
+use crate::api::acquire::{self, Got};
+use crate::api::nesting::Caller;
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
-use crate::{Guard, LockRequest, LockState, Locks, Wait};
+use crate::domain::value::{Finish, StoredValue};
+use crate::{Guard, LockError, LockRequest, LockState, Locks, Wait};
 
 pub(super) struct SimulatedCaller {
     pub(super) process: usize,
@@ -55,11 +58,15 @@ impl SimulatedCaller {
         let outcome = {
             let begun = BegunCall::new(self, call);
             let outcome =
-                cut_short(self.request(planned).acquire(), planned.polls, planned.patience).await;
+                cut_short(got(self.request(planned)), planned.polls, planned.patience).await;
+            let number = begun.number;
+            if let Some(Ok(Got::Shared(value, _))) = &outcome {
+                self.books.borrow_mut().got_value(number, self.process, value.json());
+            }
             begun.end(Ended::of(outcome.as_ref()));
             outcome
         };
-        if let Some(Ok(guard)) = outcome {
+        if let Some(Ok(Got::Guard(guard))) = outcome {
             self.hold(planned, guard).await;
         }
     }
@@ -99,6 +106,7 @@ impl SimulatedCaller {
         if let Some(period) = planned.once {
             request = request.once(Duration::from_nanos(period));
         }
+        request.options.share = planned.share;
         if planned.margin > 0 {
             request = request.margin(Duration::from_nanos(planned.margin));
         }
@@ -205,7 +213,10 @@ impl SimulatedCaller {
                 return drop(guard);
             }
             CallEnding::Detach => return self.give_away(planned, guard, held),
-            CallEnding::Release | CallEnding::Impatient | CallEnding::Complete => {}
+            CallEnding::Release
+            | CallEnding::Impatient
+            | CallEnding::Complete
+            | CallEnding::Share => {}
         }
         let completes = planned.ending == CallEnding::Complete;
         let what = if completes { What::Complete } else { What::Release };
@@ -219,12 +230,27 @@ impl SimulatedCaller {
         let begun = BegunCall::new(self, call);
         held.give_up();
         let polls = (planned.ending == CallEnding::Impatient).then_some(1);
+        let run = begun.number;
+        let shares = planned.ending == CallEnding::Share && planned.share;
+        if shares {
+            self.books.borrow_mut().runs.begin(run, self.process);
+            let finish = Finish::Share(StoredValue::new(run.to_string()));
+            let outcome = cut_short(guard.released(&finish), polls, None).await;
+            let ended = Ended::of(outcome.as_ref());
+            self.books.borrow_mut().runs.end(run, &ended);
+            return begun.end(ended);
+        }
         let outcome = match completes {
             true => cut_short(guard.complete(), polls, None).await,
             false => cut_short(guard.release(), polls, None).await,
         };
         begun.end(Ended::of(outcome.as_ref()));
     }
+}
+
+/// What an acquisition comes to.
+async fn got(mut request: LockRequest) -> Result<Got, LockError> {
+    acquire::begin(&mut request, Caller::Task)?.got().await
 }
 
 /// Decides in the end that heirs get nothing, unless that is decided.

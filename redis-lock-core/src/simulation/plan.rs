@@ -98,6 +98,8 @@ pub(super) struct PlannedCall {
     pub(super) linger: Option<u64>,
     /// For how long success is remembered.
     pub(super) once: Option<u64>,
+    /// Whether it shares its value.
+    pub(super) share: bool,
     /// How much longer the server keeps the key; zero for no margin.
     pub(super) margin: u64,
     /// The call is dropped after so many polls, or so much time.
@@ -129,6 +131,8 @@ pub(super) enum CallEnding {
     Drop,
     /// It has succeeded.
     Complete,
+    /// It has succeeded, and those who wait get its value.
+    Share,
     /// The release is waited for, but not for long.
     Impatient,
     /// Its token goes to another process.
@@ -335,6 +339,7 @@ impl HistoryPlan {
             max_hold,
             margin: 0,
             once: None,
+            share: false,
             linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
                 .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),

@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::ServerInfo;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::{Holder, Token};
 
 /// How TLS is spoken on connections of our own.
@@ -93,6 +93,8 @@ pub(crate) enum Verb {
         waited_for: bool,
         /// Keep the lock instead of freeing it.
         keep: Option<Keep>,
+        /// Give this value to those who wait and share, for at most this long.
+        share: Option<(StoredValue, Duration)>,
         /// Leave a tombstone for this long, which refuses an acquisition of the token that arrives
         /// later.
         tombstone: Option<Duration>,
@@ -127,7 +129,7 @@ pub(crate) struct Keep {
     /// What takes the place of the token. A lock that several can hold keeps the token.
     pub(crate) mark: Arc<str>,
     /// What is stored beside the lock in the same step, for as long.
-    pub(crate) value: Option<ValueText>,
+    pub(crate) value: Option<StoredValue>,
 }
 
 /// What an acquisition asks for.
@@ -142,6 +144,8 @@ pub(crate) struct Acquire {
     pub(crate) fences: u32,
     /// Whether the lock may be completed, which needs a server that can keep a mark.
     pub(crate) once: bool,
+    /// Whether the value of a body that shares it is wanted. Only for a mutex.
+    pub(crate) share: bool,
     pub(crate) repair_orphan: Option<Duration>,
     /// Only queue when fewer than this many wait already.
     pub(crate) most_waiting: Option<usize>,
@@ -170,6 +174,7 @@ impl Acquire {
             fair: true,
             fences: 0,
             once: false,
+            share: false,
             repair_orphan: None,
             most_waiting: None,
             newest: None,
@@ -239,6 +244,8 @@ pub(crate) enum Answer {
     },
     /// A newer call has come. The token was taken out of the queue, and may have the lock.
     Superseded { held: bool },
+    /// The token is to have this value of another hold, and nothing else of the token is left.
+    Shared(StoredValue),
     /// A tombstone refuses this token. It can't be used any more.
     Tombstone,
     /// The lease runs at least as long as was asked for.
@@ -255,7 +262,7 @@ pub(crate) enum Answer {
     /// The token does not have the lock: the key is gone, or has another value.
     Gone { by: Option<String>, because: Option<String> },
     /// What stands at the key of the value, which may be nothing; `None` where that is no text.
-    Value(Option<ValueText>),
+    Value(Option<StoredValue>),
     /// Who has it and who waits.
     Seen(Box<ServerView>),
     /// Keys, and the cursor of the next page; `None` after the last one.

@@ -14,7 +14,7 @@ use crate::api::nesting::Caller;
 use crate::api::scope::BodyLock;
 use crate::domain::key::Keys;
 use crate::domain::kind::Kind;
-use crate::domain::value::{Finish, ValueText};
+use crate::domain::value::{Finish, StoredValue};
 use crate::observe::log;
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
@@ -78,7 +78,9 @@ struct CallState {
     /// Whether another call had done it.
     is_done: bool,
     /// The value of the call that had done it.
-    value: Option<ValueText>,
+    value: Option<StoredValue>,
+    /// Whether a value can be read as what the function returns.
+    reads: Option<fn(&StoredValue) -> bool>,
 }
 
 impl Scope {
@@ -97,6 +99,7 @@ impl Scope {
             finish: Finish::Release,
             is_done: false,
             value: None,
+            reads: None,
         };
         Self(Box::new(Content { plan, held, state: NonPoisonMutex::new(state) }))
     }
@@ -205,7 +208,10 @@ impl Scope {
     ) -> Result<&Guard, LockError> {
         let request = request?;
         self.check(&request);
-        let guard = self.taken(acquire::blocking_got(request)?)?;
+        let guard = match acquire::blocking_got(request)? {
+            Got::Shared(value, again) if !self.reads(&value) => acquire::blocking(*again)?,
+            got => self.taken(got)?,
+        };
         let guard = self.open().held.put(guard)?;
         nesting::note(guard);
         Ok(guard)
@@ -297,7 +303,20 @@ impl Scope {
 
     async fn acquire(&self, asked: Result<Begun, Box<LockError>>) -> Result<Guard, LockError> {
         let mut begun = asked.map_err(|error| *error)?;
-        self.taken(begun.got().await?)
+        match begun.got().await? {
+            Got::Shared(value, again) if !self.reads(&value) => Box::pin(again.acquire()).await,
+            got => self.taken(got),
+        }
+    }
+
+    /// The type of the function's value is known from here on.
+    pub(super) fn set_reads(&self, reads: fn(&StoredValue) -> bool) {
+        self.state().reads = Some(reads);
+    }
+
+    fn reads(&self, value: &StoredValue) -> bool {
+        let reads = self.state().reads;
+        reads.is_some_and(|reads| reads(value))
     }
 
     /// Keeps the value of a call that had done it, for what reads it.
@@ -308,10 +327,15 @@ impl Scope {
                 self.state().value = Some(value);
                 Err(done)
             }
+            Got::Shared(value, _) => {
+                self.state().value = Some(value);
+                // It is replaced by the value, which can be read.
+                Err(LockError::Shutdown)
+            }
         }
     }
 
-    pub(super) fn take_value(&self) -> Option<ValueText> {
+    pub(super) fn take_value(&self) -> Option<StoredValue> {
         self.state().value.take()
     }
 

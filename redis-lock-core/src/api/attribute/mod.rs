@@ -73,6 +73,8 @@ pub enum Fixed {
     once(u64, u32),
     /// See `LockRequest::replay`.
     replay,
+    /// See `LockRequest::share`.
+    share,
     /// See `LockRequest::repair_orphan`.
     repair_orphan(u64, u32),
     /// See `LockRequest::linger`.
@@ -178,6 +180,11 @@ impl Fixed {
             Self::replay => {
                 let mut request = request;
                 request.options.replay = true;
+                request
+            }
+            Self::share => {
+                let mut request = request;
+                request.options.share = true;
                 request
             }
             Self::repair_orphan(seconds, nanoseconds) => {

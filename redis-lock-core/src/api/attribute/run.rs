@@ -76,6 +76,7 @@ pub fn run<'a, R, F: Future<Output = R>>(
 ) -> Run<'a, R, F> {
     let Ending { failed, is_own_error, codec } = ending;
     let mut ended = run_or(scope, is_own_error, body);
+    codec.into_iter().for_each(|codec| scope.set_reads(codec.reads));
     ended.codec = codec;
     Run { ended, failed }
 }
@@ -98,6 +99,7 @@ pub fn run_or_with<'a, R, F: Future<Output = R>>(
     body: Pin<&'a mut F>,
 ) -> RunOr<'a, R, F> {
     let mut run = run_or(scope, is_own_error, body);
+    scope.set_reads(codec.reads);
     run.codec = Some(codec);
     run
 }
@@ -233,6 +235,7 @@ pub fn blocking_run<R, F>(scope: &Scope, ending: &Ending<R>, body: F) -> R
 where
     F: FnOnce() -> R,
 {
+    ending.codec.iter().for_each(|codec| scope.set_reads(codec.reads));
     let (value, lost) =
         scope.within(body, |value| finish(scope, ending.is_own_error, ending.codec, value));
     settle(Some(value), lost, ending.is_own_error).unwrap_or_else(ending.failed)
@@ -271,6 +274,7 @@ pub fn blocking_run_or_with<R, F>(
 where
     F: FnOnce() -> Result<R, LockError>,
 {
+    scope.set_reads(codec.reads);
     let finish = |value: &Result<R, _>| match value {
         Ok(value) => finish(scope, is_own_error, Some(codec), value),
         Err(_) => Finish::Release,

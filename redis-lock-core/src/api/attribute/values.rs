@@ -3,14 +3,15 @@
 
 use std::fmt;
 
-use crate::domain::value::{Finish, ValueText};
+use crate::domain::value::{Finish, StoredValue};
 use crate::{Guard, LockError};
 
 /// How the value of a function becomes JSON and back. One for each return type; made by
 /// [`Output::codec`](super::Output::codec).
 pub struct Codec<R> {
     pub(super) finish: fn(&Guard, &R) -> Finish,
-    pub(super) read: fn(&ValueText, LockError) -> Result<R, LockError>,
+    pub(super) reads: fn(&StoredValue) -> bool,
+    pub(super) read: fn(&StoredValue, LockError) -> Result<R, LockError>,
 }
 
 impl<R> Clone for Codec<R> {
@@ -48,6 +49,7 @@ mod serde {
                 finish: |guard, value| {
                     value.as_ref().map_or(Finish::Release, |value| reply::finish(guard, value))
                 },
+                reads: |value| reply::read::<T>(value).is_ok(),
                 read: |value, done| {
                     reply::read(value).map(Ok).map_err(|why| done.without_value(why))
                 },
@@ -64,6 +66,7 @@ mod serde {
         {
             Codec {
                 finish: |guard, value| reply::finish(guard, value),
+                reads: |value| reply::read::<R>(value).is_ok(),
                 read: |value, done| reply::read(value).map_err(|why| done.without_value(why)),
             }
         }

@@ -28,7 +28,12 @@ impl LockId {
         // and `newest` are about calls.
         let is_alone = demand.adopts.is_some() || demand.terms.is_alone();
         let has_own_machine = !demand.kind.is_pooled() || is_alone;
-        let number = if has_own_machine { number() } else { 0 };
+        let number = match (has_own_machine, demand.terms.share) {
+            (true, _) => number(),
+            // Their place in the server's line tells what they get, so others have no part in it.
+            (false, true) => u64::MAX,
+            (false, false) => 0,
+        };
         Self { main: demand.names.shared_main(), number }
     }
 

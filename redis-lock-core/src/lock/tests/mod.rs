@@ -16,6 +16,7 @@ mod outage;
 mod queue;
 mod reaping;
 mod releasing;
+mod share;
 mod timing;
 mod waiting;
 

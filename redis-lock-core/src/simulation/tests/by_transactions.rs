@@ -73,7 +73,8 @@ fn fenced(counter: &str) -> [Result<Answer, Fault>; 2] {
         let mut ask = |verb| server.at_once(&command(verb), (0, "lock:~m:m"), 0, &mut Vec::new());
         let answer = ask(Verb::Acquire(wants));
         let token = token.into();
-        let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        let release =
+            Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
         assert!(ask(release).is_ok());
         answer
     })
@@ -114,7 +115,7 @@ fn a_waiter_that_gives_up_leaves_the_queue_of_a_full_server_or_knows_that_it_did
         assert!(matches!(ask(server, Verb::Acquire(waits)), Answer::Busy(it) if it.queued));
         let release = |tombstone| {
             let token = "rl1.w".into();
-            command(Verb::Release { token, waited_for: false, keep: None, tombstone })
+            command(Verb::Release { token, waited_for: false, keep: None, share: None, tombstone })
         };
         server.refuse(Refusal::OutOfMemory, 1_000);
         for tombstone in [ttl, None] {

@@ -33,6 +33,10 @@ impl World {
         let longest = self.plan.longest() + jumps.sum::<u64>() + 2 * self.plan.apart() + 9 * SECOND;
         self.pass_until(clock::now() + longest);
         self.check_leftovers();
+        let wrong = self.books.borrow().runs.wrong();
+        if let Some(run) = wrong {
+            self.violated(format!("a value of run {run} was seen, which did not succeed"));
+        }
         for _ in 0..20 {
             let reads = self.executor.has_reader(|process| self.processes[process].is_alive);
             let are_at_rest = self.processes.iter().all(SimulatedProcess::is_at_rest);

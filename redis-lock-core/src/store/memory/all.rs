@@ -38,18 +38,18 @@ impl State {
                 answer
             }
             (
-                Verb::Release { token, waited_for: false, keep: None, tombstone: None },
+                Verb::Release { token, waited_for: false, keep: None, tombstone: None, .. },
                 Kind::Mutex,
             ) if self.entry(command.names.main(), run.now).is_unmarked(token) => {
                 // Like a plain delete: no waiter is granted the lock.
                 self.entry(command.names.main(), run.now).holders.remove(token);
                 Answer::Done
             }
-            (Verb::Release { token, keep, tombstone, .. }, _) => {
+            (Verb::Release { token, keep, share, tombstone, .. }, _) => {
                 let mut answer = Answer::Done;
                 for key in &keys {
                     let entry = self.entry(key, run.now);
-                    let one = entry.release(kind, token, keep.as_ref(), run);
+                    let one = entry.release(kind, token, keep.as_ref(), share.as_ref(), run);
                     answer = if answer == Answer::Done { one } else { answer };
                 }
                 if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {

@@ -1,6 +1,6 @@
 //! One lock: its holders, its queue, and which holders fit together.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::{ASK, Answer, Blocker, CLAIM};
 
 /// How much longer than asked for a lease may be before a renewal reports it.
@@ -34,10 +34,12 @@ pub(crate) struct Entry {
     pub(crate) queue_end: Option<Moment>,
     pub(crate) fence: Option<Last>,
     /// The value that the last hold has stored, with its token in front, and when it is forgotten.
-    pub(crate) value: Option<(ValueText, Moment)>,
+    pub(crate) value: Option<(StoredValue, Moment)>,
     /// The tokens of calls that end older ones, in the order of arrival, and until when they are known.
     pub(crate) latest: VecDeque<Arc<str>>,
     pub(crate) latest_end: Option<Moment>,
+    /// The value of the last hold that shared it, who is to have it, and when it is forgotten.
+    pub(crate) shared: Option<(StoredValue, BTreeSet<Arc<str>>, Moment)>,
     /// Tombstones, by the token that they refuse.
     pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
@@ -73,6 +75,7 @@ impl Entry {
         self.latest_end.take_if(|_| self.latest.is_empty());
         self.tombstones.retain(|_, tombstone| tombstone.until > now);
         self.value.take_if(|(_, until)| *until <= now);
+        self.shared.take_if(|(_, _, until)| *until <= now);
         self.fence.take_if(|last| last.is_forgotten(now));
     }
 
@@ -85,6 +88,7 @@ impl Entry {
             && self.latest.is_empty()
             && self.tombstones.is_empty()
             && self.value.is_none()
+            && self.shared.is_none()
             && self.fence.as_ref().is_none_or(|last| is_steady && last.is_passed(now))
     }
 
@@ -170,10 +174,44 @@ impl Entry {
     }
 
     /// Stores the value of a hold, unless another program's value stands there.
-    pub(super) fn store(&mut self, value: &ValueText, until: Moment) {
+    pub(super) fn store(&mut self, value: &StoredValue, until: Moment) {
         if self.value.as_ref().is_none_or(|(stored, _)| stored.is_ours()) {
             self.value = Some((value.clone(), until));
         }
+    }
+
+    /// Gives the value of a hold to those who wait for the lock and share. They leave the queue, and hear of it.
+    pub(super) fn entitle(&mut self, value: &StoredValue, until: Moment, run: &mut Execution<'_>) {
+        if self.shared.as_ref().is_some_and(|(value, ..)| !value.is_ours()) {
+            return;
+        }
+        let mut sharing = BTreeSet::new();
+        self.queue.retain(|waiter| {
+            let gets_it = waiter.until > run.now
+                && Token::from_wire(&waiter.token).shares()
+                && (run.publish)(&waiter.manager, Some(&waiter.token));
+            if gets_it {
+                sharing.insert(Arc::clone(&waiter.token));
+            }
+            !gets_it
+        });
+        if !sharing.is_empty() {
+            let before = self.shared.take();
+            sharing.extend(before.into_iter().flat_map(|(_, tokens, _)| tokens));
+            self.shared = Some((value.clone(), sharing, until));
+        }
+    }
+
+    /// The value of another hold that a token is to have. It is given once; the last one takes it away.
+    pub(super) fn collect(&mut self, token: &Arc<str>) -> Option<StoredValue> {
+        let (value, sharing, _) = self.shared.as_mut()?;
+        if !sharing.remove(token) {
+            return None;
+        }
+        let value = value.clone();
+        self.shared.take_if(|(_, sharing, _)| sharing.is_empty());
+        self.leave(token);
+        Some(value)
     }
 
     pub(super) fn leave(&mut self, token: &Arc<str>) {

@@ -1,6 +1,7 @@
 //! What is done at one key of a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Execution;
 use super::entry::{Entry, QUEUE_GRACE, end};
@@ -8,7 +9,7 @@ use super::fences::{check, number};
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::token::Mark;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Newest, PLACE, Verb};
 
 /// So many waiters hear at once that something was done. The others find out by themselves.
@@ -47,11 +48,11 @@ impl Entry {
             Verb::Newer { .. } | Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
             Verb::Fetch => {
                 let stored = self.value.as_ref().map(|(value, _)| value.clone());
-                Answer::Value(Some(stored.unwrap_or_else(|| ValueText::new(""))))
+                Answer::Value(Some(stored.unwrap_or_else(|| StoredValue::new(""))))
             }
             Verb::Look => Answer::Seen(Box::new(self.server_view(run.now))),
             Verb::Force { foreign: Some(value), .. } => {
-                let answer = self.release(kind, value, None, run);
+                let answer = self.release(kind, value, None, None, run);
                 if answer == Answer::Done {
                     self.value.take_if(|(value, _)| value.is_ours());
                 }
@@ -79,6 +80,7 @@ impl Entry {
         kind: Kind,
         token: &Arc<str>,
         keep: Option<&Keep>,
+        share: Option<&(StoredValue, Duration)>,
         run: &mut Execution<'_>,
     ) -> Answer {
         let has_it = match keep {
@@ -90,6 +92,10 @@ impl Entry {
             let is_its =
                 |mark: &Arc<str>| Mark::read(mark).is_some_and(|it| *it.token.wire() == *token);
             mark.filter(is_its).map(|mark| self.holders.remove(&mark));
+        }
+        if let (Some((value, time)), true) = (share, has_it && kind == Kind::Mutex) {
+            let until = run.now.after(*time);
+            self.entitle(value, until, run);
         }
         let answer = if has_it {
             Answer::Done
@@ -137,6 +143,11 @@ impl Entry {
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
+        if terms.share
+            && let Some(value) = self.collect(token)
+        {
+            return Ok(Answer::Shared(value));
+        }
         if self.has_tombstone(token) {
             return Ok(Answer::Tombstone);
         }

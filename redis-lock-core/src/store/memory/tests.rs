@@ -76,7 +76,7 @@ fn renew(token: &str, ttl: Duration) -> Verb {
 }
 
 fn release(token: &str, tombstone: Option<Duration>) -> Verb {
-    Verb::Release { token: token.into(), waited_for: false, keep: None, tombstone }
+    Verb::Release { token: token.into(), waited_for: false, keep: None, share: None, tombstone }
 }
 
 fn force(token: &str, because: &str) -> Verb {
@@ -105,7 +105,13 @@ fn a_waiter_whose_place_has_ended_is_not_granted_the_lock() {
         lock.at(0, queue("b"));
         lock.at(
             at,
-            Verb::Release { token: "a".into(), waited_for: true, keep: None, tombstone: None },
+            Verb::Release {
+                token: "a".into(),
+                waited_for: true,
+                keep: None,
+                share: None,
+                tombstone: None,
+            },
         );
         assert_eq!(lock.granted, granted);
     }
@@ -267,7 +273,8 @@ fn a_fencing_counter_is_kept_until_the_clock_has_passed_it() {
         let now = Moment::from_nanos(micros * 1_000);
         let token: Arc<str> = format!("{number} at {micros}").into();
         let acquire = Acquire { fences: 32, ..Acquire::of(Arc::clone(&token), Some(SECOND)) };
-        let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        let release =
+            Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
         let [held, _] = [Verb::Acquire(acquire), release].map(|verb| {
             let command = Command { names: names.clone(), ..command(verb) };
             state.answer(&command, &"m".into(), now, &mut |_, _| false).unwrap()

@@ -126,7 +126,8 @@ mod tests {
         assert!(ask(full, take("b"), now).unwrap_err().what.contains("OOM"));
         assert!(ask(Some(Trouble::Loading), Verb::Look, now).is_err());
         let token: Arc<str> = "a".into();
-        let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        let release =
+            Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
         assert_eq!(ask(full, release, now).unwrap(), Answer::Done);
         assert!(ask(full, take("b"), now).is_err());
         ask(None, take("b"), now).unwrap();

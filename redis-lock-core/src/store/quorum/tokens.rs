@@ -185,8 +185,13 @@ impl Tokens {
 
 /// The release of a token that was given up.
 pub(super) fn release(token: &Arc<str>, names: &Names, kind: Kind) -> Command {
-    let verb =
-        Verb::Release { token: Arc::clone(token), waited_for: true, keep: None, tombstone: None };
+    let verb = Verb::Release {
+        token: Arc::clone(token),
+        waited_for: true,
+        keep: None,
+        share: None,
+        tombstone: None,
+    };
     Command { names: names.clone(), kind, verb, timeout: TIMEOUT }
 }
 

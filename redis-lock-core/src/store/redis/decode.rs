@@ -14,7 +14,7 @@ use crate::domain::kind::{Family, Kind};
 use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::lease::{LARGEST_FENCE, read_fence};
 use crate::domain::status::LockKind;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 use crate::{BackendErrorKind, Token};
 
@@ -40,7 +40,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> 
         }
         (_, Value::ServerError(error)) => return Err(refusal(&error)),
         (Verb::Fetch, Value::BulkString(bytes)) => {
-            Answer::Value(String::from_utf8(bytes).ok().map(ValueText::new))
+            Answer::Value(String::from_utf8(bytes).ok().map(StoredValue::new))
         }
         (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None },
         (Verb::Take { .. }, Value::Nil) => Answer::Busy(Blocker::unknown()),
@@ -142,6 +142,10 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
         })),
+        (Verb::Acquire(_), Some(-7)) => match items.get(1).and_then(text) {
+            Some(value) => Ok(Answer::Shared(StoredValue::new(value))),
+            None => Err(nonsense(&Value::Nil)),
+        },
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Tombstone),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(items.get(1).and_then(text).as_deref())),
         (Verb::Acquire(_), Some(-3)) => Err(orphan(items.get(1).and_then(text).as_deref())),

@@ -105,5 +105,11 @@ pub(super) fn acquire(number: usize, queue: bool) -> Verb {
 }
 
 pub(super) fn release(number: usize) -> Verb {
-    Verb::Release { token: token(number), waited_for: true, keep: None, tombstone: None }
+    Verb::Release {
+        token: token(number),
+        waited_for: true,
+        keep: None,
+        share: None,
+        tombstone: None,
+    }
 }

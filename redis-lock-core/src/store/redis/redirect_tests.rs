@@ -111,8 +111,15 @@ fn g16_a_moved_command_is_handed_back_and_those_around_it_are_answered() {
 #[test]
 fn a_command_is_handed_back_whole_in_whatever_round_it_is_moved() {
     let mut played = Played::node();
-    let release =
-        || mutex(Verb::Release { token: token(1), waited_for: false, keep: None, tombstone: None });
+    let release = || {
+        mutex(Verb::Release {
+            token: token(1),
+            waited_for: false,
+            keep: None,
+            share: None,
+            tombstone: None,
+        })
+    };
     played.ask(1, release());
     assert!(matches!(moved_to_b(played.hear(MOVED)), (1, Verb::Release { .. })), "plain");
     played.ask(2, release());
@@ -241,7 +248,8 @@ fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
         let time = std::time::Duration::from_secs(1);
         let keep = Keep { time, mark: "m".into(), value: None };
         for (keep, tombstone) in [(Some(keep), None), (None, Some(time))] {
-            let verb = Verb::Release { token: token(1), waited_for: true, keep, tombstone };
+            let verb =
+                Verb::Release { token: token(1), waited_for: true, keep, share: None, tombstone };
             let (_, answer) = half_moved(false, command(kind, verb), &[]);
             assert_eq!(answer.unwrap_err().class, FaultClass::Moving, "with more keys only");
         }

@@ -128,9 +128,9 @@ fn each((table, first, step): (&str, usize, usize)) -> impl Iterator<Item = Stri
 }
 
 macro_rules! script {
-    ($name:ident: $file:literal with $($library:ident),*) => {
+    ($name:ident: $($file:literal),+ with $($library:ident),*) => {
         pub(super) static $name: LazyLock<Lua> =
-            LazyLock::new(|| Lua::of(&[$($library),*], include_str!($file)));
+            LazyLock::new(|| Lua::of(&[$($library),*], concat!($(include_str!($file)),+)));
     };
 }
 
@@ -144,6 +144,8 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
 script!(COMPLETE: "lua/complete.lua" with COMMON, QUEUE);
+script!(SHARE_RELEASE: "lua/share_release.lua" with COMMON, QUEUE);
+script!(SHARE_ACQUIRE: "lua/share_acquire.lua", "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);

@@ -455,7 +455,13 @@ impl FakeClient {
     pub(super) fn leave(&mut self) {
         let token = Arc::clone(&self.token);
         self.doing = Doing::Leaves;
-        self.push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
+        self.push(Verb::Release {
+            token,
+            waited_for: false,
+            keep: None,
+            share: None,
+            tombstone: None,
+        });
     }
 
     fn answers(&mut self) -> Vec<(u64, Result<Answer, Fault>)> {

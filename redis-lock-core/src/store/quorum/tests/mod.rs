@@ -356,7 +356,13 @@ fn what_a_node_that_is_away_has_of_an_adopted_hold_is_given_back_when_it_is_back
     world.pass(30);
     world.clients[1].push(Verb::Renew { token: Arc::clone(&token), ttl });
     world.pass(30);
-    world.clients[1].push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
+    world.clients[1].push(Verb::Release {
+        token,
+        waited_for: false,
+        keep: None,
+        share: None,
+        tombstone: None,
+    });
     world.pass(30);
     assert_eq!(world.having(), 1);
     world.clients[1].links.cut[2] = false;

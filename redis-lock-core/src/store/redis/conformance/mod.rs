@@ -217,7 +217,7 @@ impl Bench {
     /// Reads the holders and waiters of each key from the server.
     fn look(&mut self) -> Seen {
         type Strings = Vec<String>;
-        type One = (Strings, Strings, Strings, Strings, Strings, Strings, Strings);
+        type One = (Strings, Strings, Strings, Strings, Strings, Strings, Strings, Strings);
         type Answer = (u64, u64, Vec<One>);
         let keys = self.keys();
         let mut eval = redis::cmd("EVAL");
@@ -239,7 +239,7 @@ impl Bench {
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
         let shown =
-            shown.iter().map(|(holders, waiters, sides, fence, value, tombstones, latest)| {
+            shown.iter().map(|(holders, waiters, sides, fence, value, shared, tombstones, latest)| {
                 OneKey {
                     latest: latest.split_first().map(|(end, tokens)| {
                         (ends(&["".into(), end.clone()])[""], tokens.to_vec())
@@ -255,6 +255,11 @@ impl Bench {
                     value: value.first().map(|text| {
                         let end = ends(&["".into(), value[1].clone()]);
                         (text.clone(), end[""])
+                    }),
+                    shared: shared.split_first().map(|(end, fields)| {
+                        let end = ends(&["".into(), end.clone()]);
+                        let pairs = fields.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+                        (pairs.collect(), end[""])
                     }),
                     tombstones: tombstones
                         .chunks(3)

@@ -60,6 +60,8 @@ pub(super) struct OneKey {
     pub(super) value: Option<(String, Moment)>,
     /// Until when the newest calls are known, and their tokens.
     pub(super) latest: Option<(Moment, Vec<String>)>,
+    /// What is shared: the value, who is to have it, and the end.
+    pub(super) shared: Option<(BTreeMap<String, String>, Moment)>,
     /// By token the reason and the end.
     pub(super) tombstones: BTreeMap<String, (String, Moment)>,
 }
@@ -102,6 +104,11 @@ for i = 1, #KEYS, 5 do
   if redis.call('EXISTS', KEYS[i + 3]) == 1 then
     fence = {redis.call('GET', KEYS[i + 3]), ends(KEYS[i + 3])}
   end
+  local sharing, shared = string.gsub(KEYS[i + 3], 'f$', 's'), {}
+  if redis.call('EXISTS', sharing) == 1 then
+    shared = redis.call('HGETALL', sharing)
+    table.insert(shared, 1, ends(sharing))
+  end
   for _, token in ipairs(ARGV) do
     local tombstone = string.gsub(KEYS[i + 3], 'f$', 'x:') .. token
     local reason = redis.call('GET', tombstone)
@@ -113,7 +120,7 @@ for i = 1, #KEYS, 5 do
   end
   local latest = redis.call('ZRANGE', KEYS[i + 4], 0, -1)
   if #latest > 0 then table.insert(latest, 1, ends(KEYS[i + 4])) end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, tombstones, latest}
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, shared, tombstones, latest}
 end
 return {time[1], time[2], answer}";
 
@@ -148,6 +155,8 @@ impl OneKey {
             Some("value")
         } else if !self.has_latest(entry, window) {
             Some("newest calls")
+        } else if !self.has_shared(entry, window) {
+            Some("what is shared")
         } else if !self.has_tombstones(entry, window) {
             Some("tombstones")
         } else {
@@ -211,6 +220,25 @@ impl OneKey {
                 let apart = seen.since(end) + end.since(*seen);
                 apart <= window.tolerance() && entry.latest.iter().map(|it| &**it).eq(tokens)
             }
+        }
+    }
+
+    /// Whether the same is shared with the same.
+    fn has_shared(&self, entry: &mut Entry, window: Window) -> bool {
+        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
+        match (&self.shared, &mut entry.shared) {
+            (Some((seen, end)), Some((value, tokens, until))) => {
+                let apart = end.since(*until) + until.since(*end);
+                *until = *end;
+                let waits = |token: &Arc<str>| seen.contains_key(&**token);
+                seen.get("").is_some_and(|it| it == value.as_str())
+                    && seen.len() == tokens.len() + 1
+                    && tokens.iter().all(waits)
+                    && apart <= window.tolerance()
+            }
+            (Some((_, end)), None) => ending(*end),
+            (None, Some((_, _, until))) => ending(*until),
+            (None, None) => true,
         }
     }
 

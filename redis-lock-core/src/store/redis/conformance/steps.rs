@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Acquire, Command, Keep, Newest, Verb};
 
@@ -145,7 +145,8 @@ impl ModelStep {
                 let most_waiting = most.filter(|_| kind(who) != ALL);
                 let newest = newest.filter(|_| kind(who) == Kind::Mutex);
                 let asked = Acquire::of(token, ttl);
-                let terms = Acquire { queue, fair, fences, ask, most_waiting, newest, ..asked };
+                let share = kind(who) == Kind::Mutex && shares(who).is_some();
+                let terms = Acquire { queue, fair, fences, ask, share, most_waiting, newest, ..asked };
                 (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
@@ -178,6 +179,9 @@ impl ModelStep {
                             mark: mark(who),
                             value: value(who).filter(|_| kind(who) == Kind::Mutex),
                         }),
+                        share: shares(who)
+                            .filter(|_| kind(who) == Kind::Mutex)
+                            .map(|value| (value, millis(1_310))),
                         tombstone,
                     },
                 )
@@ -215,14 +219,21 @@ pub(super) fn mark(who: usize) -> Arc<str> {
     format!("rl1={}.1f.{}", if who.is_multiple_of(2) { 'd' } else { 'k' }, token(who)).into()
 }
 
+/// What it shares with those who wait, if it does.
+fn shares(who: usize) -> Option<StoredValue> {
+    let shares = !who.is_multiple_of(2);
+    shares.then(|| StoredValue::new(format!("{who}")).of_token(&token(who)))
+}
+
 /// What it stores, when it has done something.
-fn value(who: usize) -> Option<ValueText> {
+fn value(who: usize) -> Option<StoredValue> {
     let stores = who.is_multiple_of(4);
-    stores.then(|| ValueText::new(format!("{who}")).of_token(&token(who)))
+    stores.then(|| StoredValue::new(format!("{who}")).of_token(&token(who)))
 }
 
 pub(super) fn token(who: usize) -> Arc<str> {
     // Two of each manager.
     // A capital is the sign of calls that end older ones.
-    format!("rl1.A{who:031}.m{}.0.", who / 2).into()
+    let flag = if who.is_multiple_of(2) { "" } else { "%s" };
+    format!("rl1.A{who:031}.m{}.0.{flag}", who / 2).into()
 }

@@ -38,7 +38,7 @@ fn force() -> Verb {
 }
 
 fn release() -> Verb {
-    Verb::Release { token: "t".into(), waited_for: false, keep: None, tombstone: None }
+    Verb::Release { token: "t".into(), waited_for: false, keep: None, share: None, tombstone: None }
 }
 
 fn answer(verb: &Verb, value: Value) -> Answer {
@@ -389,7 +389,13 @@ fn an_answer_that_no_script_gives_means_nothing() {
         Verb::Acquire(Acquire::of(token(), None)),
         Verb::Renew { token: token(), ttl: None },
         Verb::Check { token: token() },
-        Verb::Release { token: token(), waited_for: true, keep: None, tombstone: None },
+        Verb::Release {
+            token: token(),
+            waited_for: true,
+            keep: None,
+            share: None,
+            tombstone: None,
+        },
     ];
     let code = |code| Value::Array(vec![Value::Int(code), Value::Nil]);
     let values = [Value::Nil, Value::Okay, Value::Int(0), Value::Int(7), code(7), code(-9)];

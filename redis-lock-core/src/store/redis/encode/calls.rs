@@ -8,7 +8,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::scripts::{
     ACQUIRE, ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW, COMPLETE, FORCE, LOOK, Lua, RELEASE,
-    RENEW, SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE, SHARED_RELEASE, SHARED_RENEW,
+    RENEW, SHARE_ACQUIRE, SHARE_RELEASE, SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE,
+    SHARED_RELEASE, SHARED_RENEW,
 };
 use crate::store::{Acquire, CLAIM, Command, Keep, MOST_SHOWN, Newest, Verb};
 
@@ -28,15 +29,19 @@ pub(in crate::store::redis) fn call(
 fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     let names = &command.names;
     let call = match &command.verb {
-        Verb::Acquire(terms) => ScriptCall::of(&ACQUIRE)
-            .waited_for(names)
-            .key("fence", names.fence())
-            .key("tombstone", names.tombstone(&terms.token))
-            .asked(terms, context)
-            .arg("repair", text(terms.repair_orphan))
-            .claim()
-            .arg("ask", text(terms.ask))
-            .rarely_asked(terms, command.kind, names),
+        Verb::Acquire(terms) => {
+            let script = if terms.share { &SHARE_ACQUIRE } else { &ACQUIRE };
+            let call = ScriptCall::of(script)
+                .waited_for(names)
+                .key("fence", names.fence())
+                .key("tombstone", names.tombstone(&terms.token));
+            let call = if terms.share { call.key("shared", names.shared()) } else { call };
+            call.asked(terms, context)
+                .arg("repair", text(terms.repair_orphan))
+                .claim()
+                .arg("ask", text(terms.ask))
+                .rarely_asked(terms, command.kind, names)
+        }
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let mut call = ScriptCall::of(&RENEW).key("lock", names.main());
             if planted!(TwoKeyRenew) {
@@ -55,6 +60,15 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .key("value", names.value())
             .released(token, Some(keep), *tombstone)
             .arg("text", value.as_str()),
+        Verb::Release { token, share: Some((value, time)), keep, tombstone, .. } => {
+            ScriptCall::of(&SHARE_RELEASE)
+                .waited_for(names)
+                .key("tombstone", names.tombstone(token))
+                .key("shared", names.shared())
+                .released(token, keep.as_ref(), *tombstone)
+                .arg("text", value.as_str())
+                .arg("time", text(Some(*time)))
+        }
         Verb::Release { token, keep, tombstone, .. } => ScriptCall::of(&RELEASE)
             .waited_for(names)
             .key("tombstone", names.tombstone(token))

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::redis::direct::token;
 use crate::store::redis::listen;
 use crate::store::{Acquire, Keep};
@@ -34,12 +34,17 @@ fn keys(out: &mut String) {
 fn verbs() -> [(&'static str, Verb); 13] {
     let time = Some(Duration::from_secs(30));
     let token = token(1);
-    let release =
-        |keep, tombstone| Verb::Release { token: token.clone(), waited_for: true, keep, tombstone };
+    let release = |keep, tombstone| Verb::Release {
+        token: token.clone(),
+        waited_for: true,
+        keep,
+        share: None,
+        tombstone,
+    };
     let keep = |time, value: Option<&str>| Keep {
         time,
         mark: "MARK".into(),
-        value: value.map(ValueText::new),
+        value: value.map(StoredValue::new),
     };
     let queue = Some(Duration::from_secs(5));
     let acquire = Acquire { queue, fences: 1, ..Acquire::of(token.clone(), time) };

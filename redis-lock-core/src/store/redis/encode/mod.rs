@@ -55,7 +55,7 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
     }
     match &command.verb {
         Verb::Take { token, ttl } => Some(take(command, token, *ttl)),
-        Verb::Release { token, waited_for: false, keep: None, tombstone: None } => {
+        Verb::Release { token, waited_for: false, keep: None, tombstone: None, .. } => {
             Some(context.delete.cmd(command.names.main(), token))
         }
         Verb::Fetch => Some(fetch(command)),
@@ -224,6 +224,7 @@ mod call_tests {
                 token,
                 waited_for: true,
                 keep: Some(Keep { time: second, mark: "m".into(), value: None }),
+                share: None,
                 tombstone: ttl,
             },
             Verb::Look,

@@ -31,7 +31,7 @@ fn script(kind: Kind, verb: Verb, channel: &str) -> String {
 
 fn release(waited_for: bool, keep: Option<Duration>, tombstone: Option<Duration>) -> Verb {
     let keep = keep.map(|time| Keep { time, mark: "m".into(), value: None });
-    Verb::Release { token: "t".into(), waited_for, keep, tombstone }
+    Verb::Release { token: "t".into(), waited_for, keep, share: None, tombstone }
 }
 
 #[test]

@@ -219,6 +219,7 @@ impl Split {
             token: Arc::clone(token),
             waited_for: false,
             keep: None,
+            share: None,
             tombstone: None,
         };
         // Groups that are kept while waiting last as long as the place in the queue.

@@ -171,8 +171,13 @@ fn what_may_have_been_executed_somewhere_is_not_known_to_be_refused() {
     let outcome = done(answer_all(&mut split, &[(2, Ok(Answer::Done))]));
     assert!(outcome.unwrap_err().class.is_unknown());
     let moving = fault(FaultClass::Moving);
-    let release =
-        Verb::Release { token: "t".into(), waited_for: true, keep: None, tombstone: None };
+    let release = Verb::Release {
+        token: "t".into(),
+        waited_for: true,
+        keep: None,
+        share: None,
+        tombstone: None,
+    };
     let (mut split, next) = Split::start(&command(release, false), &Arc::default());
     assert!(matches!(next, NextPart::Ask(_)));
     let answers = [(0, fault(FaultClass::Refused)), (1, fault(FaultClass::Unknown)), (2, moving)];
@@ -248,7 +253,8 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
     let ttl = Some(PLACE);
     let renew = Verb::Renew { token: Arc::clone(&token), ttl };
     let check = Verb::Check { token: Arc::clone(&token) };
-    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+    let release =
+        Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
     let refused = || fault(FaultClass::Refused);
     let done_ = || Ok(Answer::Done);
     let merged = |verb: &Verb, answers: [Result<Answer, Fault>; 3]| {
@@ -279,7 +285,8 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
 #[test]
 fn what_was_released_in_part_is_not_lost_when_it_is_released_again() {
     let token = "t".into();
-    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+    let release =
+        Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
     let class = |answers: [Result<Answer, Fault>; 3]| {
         let (mut split, _) = Split::start(&command(release.clone(), false), &Arc::default());
         let answers: Vec<_> = answers.into_iter().enumerate().collect();

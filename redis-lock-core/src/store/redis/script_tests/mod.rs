@@ -46,7 +46,7 @@ fn a_mutex_is_renewed_checked_kept_and_plainly_released_by_its_own_key_alone() {
         Verb::Check { token: token.clone() },
         Verb::Keep { token: token.clone(), time: Duration::from_secs(1) },
         Verb::Why { token: token.clone() },
-        Verb::Release { token, waited_for: false, keep: None, tombstone: None },
+        Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None },
     ];
     let context = Context { delete: Delete::Script, channel: &Channel::default() };
     for verb in verbs {
@@ -190,8 +190,13 @@ fn a_server_that_may_not_write_says_so_and_not_that_a_lock_is_busy() {
                     assert!(fault.what.contains(code), "{}", fault.what);
                 }
                 let tombstone = Some(Duration::from_secs(9));
-                let abandon =
-                    Verb::Release { token: token(2), waited_for: true, keep: None, tombstone };
+                let abandon = Verb::Release {
+                    token: token(2),
+                    waited_for: true,
+                    keep: None,
+                    share: None,
+                    tombstone,
+                };
                 let fault = direct.ask(other, abandon).unwrap_err();
                 assert!(fault.what.contains(code), "{}", fault.what);
                 direct.server.run::<()>(mend_it);
@@ -469,8 +474,13 @@ fn the_documented_rights_are_all_that_is_needed_and_each_of_them_is() {
                 let gone = direct.ask(*kind, Verb::Check { token: token(1) }).unwrap();
                 assert!(matches!(gone, Answer::Gone { .. }));
                 let tombstone = Some(Duration::from_secs(2));
-                let abandon =
-                    Verb::Release { token: token(2), waited_for: true, keep: None, tombstone };
+                let abandon = Verb::Release {
+                    token: token(2),
+                    waited_for: true,
+                    keep: None,
+                    share: None,
+                    tombstone,
+                };
                 assert_eq!(direct.ask(other, abandon).unwrap(), Answer::Done);
                 assert_eq!(direct.ask(other, acquire(2, false)).unwrap(), Answer::Tombstone);
                 direct.server.run::<()>("FLUSHALL");

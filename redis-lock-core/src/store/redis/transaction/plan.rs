@@ -79,7 +79,7 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
         Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
         Verb::Force { .. } if is_other => refuse(Fault::needs_scripts("a lock that several hold")),
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
-        Verb::Release { tombstone, token, waited_for, keep }
+        Verb::Release { tombstone, token, waited_for, keep, .. }
             if terms.frugal || terms.dialect == Dialect::Seconds =>
         {
             // `min_hold` does without a value of its own where none can be written in place of the token.
@@ -90,7 +90,7 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
             });
             let (token, waited_for) = (Arc::clone(token), *waited_for);
             let tombstone = tombstone.filter(|_| !terms.frugal);
-            let verb = Verb::Release { token, waited_for, keep, tombstone };
+            let verb = Verb::Release { token, waited_for, keep, share: None, tombstone };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }
         _ => by_model(command, snapshot, terms),
@@ -178,7 +178,8 @@ fn force_foreign(
         Some(value) if digest(value) == name => {
             // All of it, although less may have been shown.
             let token = if planted!(ShownIsForced) { shown(value) } else { value }.into();
-            let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
+            let verb =
+                Verb::Release { token, waited_for: true, keep: None, share: None, tombstone: None };
             let mut planned = by_model(&Command { verb, ..command.clone() }, snapshot, terms)?;
             if snapshot.entry.value.is_none() {
                 planned.writes.push(words(["DEL", &command.names.value()]));

@@ -151,7 +151,8 @@ fn a_lock_that_another_takes_between_reading_and_writing_stays() {
     scene.server.reset_counts();
     scene.proxy.delay_down(DELAY);
     let token = direct::token(1);
-    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+    let release =
+        Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
     let answer = thread::scope(|scope| {
         scope.spawn(|| {
             let is_read = || scene.server.command_counts().contains_key("multi");

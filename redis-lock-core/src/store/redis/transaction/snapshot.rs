@@ -1,6 +1,6 @@
 //! One lock, read from the server while its keys are watched.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::domain::token::{MOST_TOKEN, Mark, WAITERS_MARK, cut};
-use crate::domain::value::ValueText;
+use crate::domain::value::StoredValue;
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
@@ -36,6 +36,8 @@ pub(super) struct ReadPlan {
     fence: bool,
     /// Whether to read if another program's value stands beside the lock.
     value: bool,
+    /// Whether to read who is to have a value that is shared.
+    shared: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     lenient: bool,
     /// The tokens whose tombstones are read.
@@ -109,13 +111,19 @@ impl ReadPlan {
         };
         watch.extend(fence.then(|| names.fence()));
         watch.extend(value.then(|| names.value()));
+        let shared = match &command.verb {
+            Verb::Release { share, .. } => share.is_some(),
+            Verb::Acquire(acquire) => acquire.share,
+            _ => false,
+        };
+        watch.extend(shared.then(|| names.shared()));
         if queue {
             watch.extend([names.queue(), names.waiters()]);
         }
         watch.extend(latest.then(|| names.latest()));
         // What only looks writes nothing.
         watch.retain(|_| !lenient);
-        Self { watch, queue, latest, fence, value, lenient, tombstones }
+        Self { watch, queue, latest, fence, value, shared, lenient, tombstones }
     }
 
     pub(super) fn reads(&self, names: &Names, dialect: Dialect) -> Vec<Cmd> {
@@ -139,6 +147,10 @@ impl ReadPlan {
         }
         if self.value {
             reads.push(words(["GETRANGE", &names.value(), "0", "3"]));
+        }
+        if self.shared {
+            reads.push(words(["HGETALL", &names.shared()]));
+            reads.push(words(["PTTL", &names.shared()]));
         }
         reads.extend(self.tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
         reads
@@ -201,7 +213,17 @@ impl Snapshot {
             entry.fence = counter(next()?, plan.lenient)?;
         }
         if plan.value && !may_store(next()?) {
-            entry.value = Some((ValueText::new("?"), Moment::NEVER));
+            entry.value = Some((StoredValue::new("?"), Moment::NEVER));
+        }
+        if plan.shared {
+            let sharing = tolerated(next()?)?;
+            let left = decode::left(parsed(next()?)?).unwrap_or_default();
+            let end = now.after(left);
+            entry.shared = match sharing {
+                Some(sharing) => sharing_of(parsed(sharing)?, end),
+                // Another program's value: nothing is shared.
+                None => Some((StoredValue::new("?"), [].into(), Moment::NEVER)),
+            };
         }
         for token in &plan.tombstones {
             // A tombstone of any type refuses the token.
@@ -330,6 +352,16 @@ fn counter(value: Value, lenient: bool) -> Result<Option<Last>, Fault> {
     let Some(text) = parsed::<Option<Vec<u8>>>(text)? else { return Ok(None) };
     let last = std::str::from_utf8(&text).ok().and_then(Last::read);
     if last.is_none() && !lenient { Err(odd()) } else { Ok(last) }
+}
+
+/// The value that is shared, and who is to have it.
+fn sharing_of(
+    fields: HashMap<String, String>,
+    end: Moment,
+) -> Option<(StoredValue, BTreeSet<Arc<str>>, Moment)> {
+    let value = StoredValue::new(fields.get("")?.as_str());
+    let tokens = fields.into_keys().filter(|token| !token.is_empty()).map(Into::into);
+    Some((value, tokens.collect(), end))
 }
 
 /// Whether nothing stands at the key of the value but what this library has written.

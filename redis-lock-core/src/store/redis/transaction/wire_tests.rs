@@ -85,7 +85,8 @@ impl Scene {
 
     fn release(&mut self, number: usize) -> Answer {
         let token = direct::token(number);
-        let verb = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        let verb =
+            Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
         self.ask(verb)
     }
 
@@ -171,7 +172,7 @@ fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() 
     eventually(PATIENCE, "nothing is new", || !scene.has_news(&*former, &late_wakes));
     drop(former);
     let (token, before) = (direct::token(1), wakes.count());
-    scene.push(Verb::Release { token, waited_for: true, keep: None, tombstone: None });
+    scene.push(Verb::Release { token, waited_for: true, keep: None, share: None, tombstone: None });
     eventually(PATIENCE, "whoever reads learns of the answer", || {
         scene.run_task(1);
         wakes.count() > before

@@ -31,6 +31,7 @@ impl Writes<'_> {
         self.latest(&mut out);
         let asked = self.lock(&mut out);
         self.value(&mut out);
+        self.shared(&mut out);
         self.fence(&mut out);
         self.tombstones(&mut out);
         (out, asked)
@@ -196,6 +197,33 @@ impl Writes<'_> {
             self.after.latest_end.filter(|_| self.after.latest_end != self.before.latest_end)
         {
             out.push(self.dialect.expire(&key, end.since(self.snapshot.now)));
+        }
+    }
+
+    fn shared(&self, out: &mut Vec<Cmd>) {
+        let key = self.names.shared();
+        let none = BTreeSet::new();
+        let before = self.before.shared.as_ref().map_or(&none, |(_, tokens, _)| tokens);
+        match &self.after.shared {
+            None if self.before.shared.is_some() => out.push(words(["DEL", &key])),
+            None => {}
+            Some((value, tokens, until)) => {
+                let gone: Vec<&str> = before.difference(tokens).map(|token| &**token).collect();
+                if !gone.is_empty() {
+                    let mut cmd = words(["HDEL", &key]);
+                    cmd.arg(&gone);
+                    out.push(cmd);
+                }
+                if tokens.difference(before).next().is_none() {
+                    return;
+                }
+                let mut cmd = words(["HMSET", &key, "", value.as_str()]);
+                tokens.difference(before).for_each(|token| {
+                    cmd.arg(&**token).arg("");
+                });
+                out.push(cmd);
+                out.push(self.dialect.expire(&key, until.since(self.snapshot.now)));
+            }
         }
     }
 

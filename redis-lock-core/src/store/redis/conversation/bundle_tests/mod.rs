@@ -222,7 +222,10 @@ fn whoever_may_not_read_many_keys_renews_each_by_itself() {
 
 fn release(number: usize) -> Command {
     let token = token(number);
-    for_key(number, Verb::Release { token, waited_for: false, keep: None, tombstone: None })
+    for_key(
+        number,
+        Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None },
+    )
 }
 
 fn error(text: &str) -> Value {

@@ -94,7 +94,13 @@ impl Tokens {
             (Here::Release, Some(number)) => {
                 self.at.remove(&key);
                 let token = token(number);
-                Some(Verb::Release { token, waited_for: false, keep: None, tombstone: None })
+                Some(Verb::Release {
+                    token,
+                    waited_for: false,
+                    keep: None,
+                    share: None,
+                    tombstone: None,
+                })
             }
             _ => None,
         }

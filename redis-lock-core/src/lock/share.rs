@@ -1,0 +1,70 @@
+//! Sharing: those who wait get the value of the body that ran.
+
+use std::sync::Arc;
+
+use super::{Env, Later, Machine, Stage};
+use crate::LockError;
+use crate::domain::clock::Moment;
+use crate::domain::value::StoredValue;
+use crate::lock::hold::Hold;
+
+/// The stage in which a body of this process has succeeded, and its release has no answer yet.
+#[derive(Debug)]
+pub(super) struct SharingHold {
+    hold: Arc<Hold>,
+    value: StoredValue,
+    /// Who came after that does not get the value.
+    ended: Moment,
+    /// When those who wait contend for the lock, whatever has become of the release.
+    pub(super) until: Moment,
+}
+
+impl<W> Machine<W> {
+    /// The lock is being given back. Those who wait get the value when the caller gets its own, so until
+    /// then none of them contends.
+    pub(super) fn begin_sharing(
+        &mut self,
+        hold: &Arc<Hold>,
+        value: &StoredValue,
+        env: &mut Env<'_, W>,
+    ) {
+        if self.waiters.is_empty() {
+            return self.start(env);
+        }
+        let (hold, value) = (Arc::clone(hold), value.clone());
+        let until = env.now.after(hold.demand.terms.timeout * 2);
+        self.stage = Stage::Sharing(SharingHold { hold, value, ended: env.now, until });
+    }
+
+    /// The caller of this hold gets its own value now, or does not.
+    pub(crate) fn share_ended(&mut self, hold: &Arc<Hold>, is_good: bool, env: &mut Env<'_, W>) {
+        if !matches!(&self.stage, Stage::Sharing(sharing) if Arc::ptr_eq(&sharing.hold, hold)) {
+            return;
+        }
+        let Stage::Sharing(sharing) = self.take_stage(env) else { return };
+        if is_good {
+            self.share(&sharing.value, hold.demand.terms.same, sharing.ended, env);
+        }
+        self.start(env);
+    }
+
+    /// Gives a value to all who came by then, unless they have other input than the call that it is of.
+    pub(super) fn share(
+        &mut self,
+        value: &StoredValue,
+        same: Option<u128>,
+        by: Moment,
+        env: &mut Env<'_, W>,
+    ) {
+        let came = self.waiters.iter().filter(|it| it.asked <= by || planted!(SharedWithLate));
+        for id in came.map(|waiter| waiter.id).collect::<Vec<_>>() {
+            let Some(waiter) = self.waiters.leave(id) else { continue };
+            if waiter.differs(same) {
+                let key = waiter.demand.key().to_owned();
+                env.fail(waiter.handle, LockError::Mismatch { key });
+            } else {
+                env.effects.later.push(Later::Share(waiter.handle, value.clone()));
+            }
+        }
+    }
+}
