@@ -222,6 +222,7 @@ fn first_seed(fault: PlantedFault) -> u64 {
         PlantedFault::WaitersTtl | PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
         PlantedFault::AnyAnswer | PlantedFault::AnyTerms | PlantedFault::PlaceKept => 30,
         PlantedFault::HastyShutdown => 25,
+        PlantedFault::SharedWithLate => 35,
         _ => 1,
     }
 }
