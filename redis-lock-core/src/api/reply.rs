@@ -204,7 +204,8 @@ impl LockRequest {
     }
 
     fn keeps_values(&self) -> Result<(), LockError> {
-        let (needs, advice) = ("`share` or `replay`", "add `.share()` or `.once(…).replay()`, or use `try_run`");
+        let (needs, advice) =
+            ("`share` or `replay`", "add `.share()` or `.once(…).replay()`, or use `try_run`");
         let refused = ConfigError::Requires { option: "call", needs, advice };
         if self.options.replay || self.options.share { Ok(()) } else { Err(refused.into()) }
     }

@@ -86,6 +86,7 @@ pub(crate) enum Finish {
     /// What was to be done is done, and this is the value.
     Complete(Option<StoredValue>),
     /// The lock is given back, and those who wait get the value.
+    #[cfg_attr(not(feature = "serde"), allow(dead_code, reason = "only values are shared"))]
     Share(StoredValue),
 }
 
