@@ -185,6 +185,7 @@ fn what_does_not_go_with_it_is_refused_by_name() {
         (locks.permit("k", 2).share(), "mutex"),
         (locks.all(["k", "l"]).share(), "mutex"),
         (share().queue(1), "queue"),
+        (share().newest(), "newest"),
     ] {
         let error = request.blocking_call(|_| Ok::<_, LockError>(1)).unwrap_err().to_string();
         assert!(error.contains("share") && error.contains(other), "{error}");

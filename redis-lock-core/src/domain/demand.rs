@@ -274,6 +274,7 @@ impl Options {
             _ if self.reentrant => ("reentrant", "leave one of them out"),
             _ if self.lingers().is_some() => ("linger", "leave one of them out"),
             _ if self.queue.is_some() => ("queue", "leave one of them out"),
+            _ if self.newest => ("newest", "leave one of them out"),
             _ => return Ok(()),
         };
         conflict("share", with, advice)

@@ -160,7 +160,8 @@ pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
 /// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
 /// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    let ends = || [":~q", ":~w", ":~f", ":~n", ":~v", ":~l", ":~s"].iter().any(|end| key.ends_with(end));
+    let ends =
+        || [":~q", ":~w", ":~f", ":~n", ":~v", ":~l", ":~s"].iter().any(|end| key.ends_with(end));
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 

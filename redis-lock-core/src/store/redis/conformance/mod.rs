@@ -238,38 +238,37 @@ impl Bench {
             };
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
-        let shown =
-            shown.iter().map(|(holders, waiters, sides, fence, value, shared, tombstones, latest)| {
-                OneKey {
-                    latest: latest.split_first().map(|(end, tokens)| {
-                        (ends(&["".into(), end.clone()])[""], tokens.to_vec())
-                    }),
-                    holders: ends(holders),
-                    waiters: ends(waiters),
-                    queue_ends: ends(sides).into_values().collect(),
-                    fence: fence.first().map(|text| {
-                        let (number, owner) = text.split_once(' ').unwrap();
-                        let end = ends(&["".into(), fence[1].clone()]);
-                        (number.parse().unwrap(), owner.to_owned(), end[""])
-                    }),
-                    value: value.first().map(|text| {
-                        let end = ends(&["".into(), value[1].clone()]);
-                        (text.clone(), end[""])
-                    }),
-                    shared: shared.split_first().map(|(end, fields)| {
-                        let end = ends(&["".into(), end.clone()]);
-                        let pairs = fields.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
-                        (pairs.collect(), end[""])
-                    }),
-                    tombstones: tombstones
-                        .chunks(3)
-                        .map(|tombstone| {
-                            let end = ends(&["".into(), tombstone[2].clone()]);
-                            (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
-                        })
-                        .collect(),
-                }
-            });
+        let shown = shown.iter().map(
+            |(holders, waiters, sides, fence, value, shared, tombstones, latest)| OneKey {
+                latest: latest
+                    .split_first()
+                    .map(|(end, tokens)| (ends(&["".into(), end.clone()])[""], tokens.to_vec())),
+                holders: ends(holders),
+                waiters: ends(waiters),
+                queue_ends: ends(sides).into_values().collect(),
+                fence: fence.first().map(|text| {
+                    let (number, owner) = text.split_once(' ').unwrap();
+                    let end = ends(&["".into(), fence[1].clone()]);
+                    (number.parse().unwrap(), owner.to_owned(), end[""])
+                }),
+                value: value.first().map(|text| {
+                    let end = ends(&["".into(), value[1].clone()]);
+                    (text.clone(), end[""])
+                }),
+                shared: shared.split_first().map(|(end, fields)| {
+                    let end = ends(&["".into(), end.clone()]);
+                    let pairs = fields.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+                    (pairs.collect(), end[""])
+                }),
+                tombstones: tombstones
+                    .chunks(3)
+                    .map(|tombstone| {
+                        let end = ends(&["".into(), tombstone[2].clone()]);
+                        (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
+                    })
+                    .collect(),
+            },
+        );
         let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
         Seen { at, keys: keys.into_iter().zip(shown).collect() }
     }

@@ -146,7 +146,8 @@ impl ModelStep {
                 let newest = newest.filter(|_| kind(who) == Kind::Mutex);
                 let asked = Acquire::of(token, ttl);
                 let share = kind(who) == Kind::Mutex && shares(who).is_some();
-                let terms = Acquire { queue, fair, fences, ask, share, most_waiting, newest, ..asked };
+                let terms =
+                    Acquire { queue, fair, fences, ask, share, most_waiting, newest, ..asked };
                 (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
