@@ -1,7 +1,7 @@
 //! What the pictures show.
 
 use super::Look::{Fails, Kept, Lease, Runs, Waits};
-use super::{Bar, Lane, Lanes, Look, Tree};
+use super::{Bar, Lane, Lanes, Look, Questions};
 
 const fn bar(from: f64, to: f64, look: Look, text: &'static str) -> Bar {
     Bar { from, to, look, text }
@@ -100,6 +100,16 @@ pub(super) const LANES: &[Lanes] = &[
         ],
     },
     Lanes {
+        file: "second-share.svg",
+        title: "share: waiting calls get the result of the one that runs",
+        about: "Calls B and C wait while call A runs, and get its value. Their bodies do not run.",
+        lanes: &[
+            lane("call A", &[bar(5.0, 50.0, Runs, "runs")], (51.0, "Ok(value)")),
+            lane("call B", &[bar(15.0, 50.0, Waits, "waits")], (51.0, "Ok(value), shared")),
+            lane("call C", &[bar(32.0, 50.0, Waits, "waits")], (51.0, "Ok(value), shared")),
+        ],
+    },
+    Lanes {
         file: "second-replay.svg",
         title: "once = \"24h\", replay: later calls get the stored result",
         about: "The server keeps the value of call A for the period. Call B gets it without running.",
@@ -185,7 +195,7 @@ pub(super) const LANES: &[Lanes] = &[
     },
 ];
 
-pub(super) const CHOOSING: Tree = Tree {
+pub(super) const CHOOSING: Questions = Questions {
     file: "choosing.svg",
     title: "Which kind of lock",
     about: "A list of questions that ends with a mutex.",
@@ -207,7 +217,7 @@ pub(super) const CHOOSING: Tree = Tree {
         ),
         (
             "Should a second call do anything but wait?",
-            "wait, on_busy, queue, newest, once, replay, reentrant",
+            "wait, on_busy, queue, newest, share, once, replay, reentrant",
             "see \"What should a second call do?\"",
         ),
     ],

@@ -55,7 +55,7 @@ impl Look {
 }
 
 /// Questions with their answer if it is yes; the last answer is that of no to all.
-struct Tree {
+struct Questions {
     file: &'static str,
     title: &'static str,
     about: &'static str,
@@ -91,7 +91,7 @@ pub(crate) fn run() -> Result<()> {
 
 fn drawn() -> Vec<(&'static str, String)> {
     let lanes = data::LANES.iter().map(|it| (it.file, lanes(it)));
-    lanes.chain([(data::CHOOSING.file, tree(&data::CHOOSING))]).collect()
+    lanes.chain([(data::CHOOSING.file, questions(&data::CHOOSING))]).collect()
 }
 
 fn framed(title: &str, about: &str, height: usize, inside: &str) -> String {
@@ -142,7 +142,7 @@ fn lanes(picture: &Lanes) -> String {
     framed(picture.title, picture.about, bottom + 26, &inside)
 }
 
-fn tree(picture: &Tree) -> String {
+fn questions(picture: &Questions) -> String {
     const ROW: usize = 56;
     let mut inside = String::new();
     let boxed = |inside: &mut String, left: usize, top: usize, (text, below): (&str, &str)| {
