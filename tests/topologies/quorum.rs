@@ -197,6 +197,11 @@ fn what_a_quorum_does_not_offer_is_refused() {
         let error = wrong.no_wait().blocking_acquire().map(drop).unwrap_err();
         assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_server_named_twice_and_one_without_scripts_are_no_nodes() {
+    let nodes = Nodes::start(3);
     let [first, second] = [0, 1].map(|at| nodes.servers[at].url());
     let wrong = Locks::builder().quorum([&*first, &*second, &*first]).open().map(drop).unwrap_err();
     assert!(wrong.to_string().contains("named twice"), "{wrong}");

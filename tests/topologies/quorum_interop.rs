@@ -10,6 +10,7 @@ use redis_locks::{LockRequest, Locks};
 use testbed::{Server, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
+use crate::quorum::Nodes;
 
 const NODES: usize = 3;
 
@@ -161,4 +162,29 @@ fn redlock_py_and_a_quorum_wait_for_each_other() {
     assert!(shared.job().blocking_try_acquire().unwrap().is_none());
     shared.theirs.has_after("release");
     shared.assert_clean();
+}
+
+#[test]
+fn a_mutex_is_the_key_that_other_implementations_of_redlock_know() {
+    let nodes = Nodes::start(3);
+    let locks = nodes.locks().namespace("").open().unwrap();
+    // As any other implementation of the algorithm does it.
+    let redlock = |value: &str| {
+        let take = |server: &&Server| {
+            let cmd = format!("SET k {value} NX PX 30000");
+            server.run::<Option<String>>(&cmd).is_some()
+        };
+        nodes.servers.iter().filter(take).count()
+    };
+    let guard = take(locks.mutex("k"));
+    eventually(PATIENCE, "all have it", || nodes.having("k") == 3);
+    assert_eq!(redlock("foreign"), 0);
+    guard.blocking_release().unwrap();
+    eventually(PATIENCE, "it is released", || nodes.having("k") == 0);
+    assert_eq!(redlock("foreign"), 3);
+    let error = locks.mutex("k").no_wait().blocking_acquire().map(drop).unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("foreign"), "{error}");
+    nodes.servers.iter().for_each(|server| server.run::<()>("DEL k"));
+    take(locks.mutex("k")).blocking_release().unwrap();
+    nodes.assert_clean();
 }

@@ -9,7 +9,6 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::rejoin::RejoinNote;
 use super::seat::Seat;
 use super::tokens::Tokens;
 use crate::BackendErrorKind;
@@ -72,6 +71,17 @@ impl Ask {
         let (token, ttl) = (command.verb.token().cloned(), command.verb.ttl().unwrap_or_default());
         Self { ballot, token, does, ttl, sent: now }
     }
+}
+
+/// What a connection has to do with the `rejoin` that its node has.
+#[derive(Debug, Default)]
+pub(super) struct RejoinNote {
+    /// Whether the node has this client's value, or a longer one that this client adopts.
+    pub(super) is_agreed: bool,
+    /// Whether the node has answered, even by a refusal.
+    pub(super) is_answered: bool,
+    pub(super) is_under_way: bool,
+    pub(super) next: Moment,
 }
 
 pub(super) struct Node {

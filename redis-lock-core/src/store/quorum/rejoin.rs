@@ -18,17 +18,6 @@ const LIFE: Duration = Duration::from_secs(10);
 const LEAST_INTERVAL: Duration = Duration::from_millis(400);
 const MOST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a connection has to do with the `rejoin` that its node has.
-#[derive(Debug, Default)]
-pub(super) struct RejoinNote {
-    /// Whether the node has this client's value, or a longer one that this client adopts.
-    pub(super) is_agreed: bool,
-    /// Whether the node has answered, be it that it refuses.
-    pub(super) is_answered: bool,
-    is_under_way: bool,
-    next: Moment,
-}
-
 impl Node {
     /// Writes this client's `rejoin` on the node, if it is time.
     pub(super) fn note_rejoin(&mut self, now: Moment) {
