@@ -30,9 +30,9 @@ pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
 /// expression of it may return a value from the function:
 ///
 /// - A `?` stays in place if the function, or its closure around the request, returns a `Result`:
-/// then it passes on an error and nothing else.
+///   then it passes on an error and nothing else.
 /// - Expressions with a `return` or a macro, which may do anything, go into a closure, or into an
-/// async block if they await. Only an error of that is passed on.
+///   async block if they await. Only an error of that is passed on.
 pub(crate) fn made(options: &Options, key: &Key, krate: &Path, is_async: bool) -> TokenStream {
     let (request, scope, error) = (local("request"), local("scope"), local("error"));
     let methods = [quote!(#scope.request), quote!(#scope.request_all)];

@@ -92,7 +92,7 @@ impl Acquiring {
 
 impl Acquiring {
     /// The acquisition ended with the value of the call that it has waited for.
-    pub(crate) fn shared(mut self: Box<Self>) {
+    pub(crate) fn shared(mut self) {
         self.is_over = true;
         self.series.shared(Moment::now().since(self.started));
     }

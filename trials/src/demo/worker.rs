@@ -37,7 +37,7 @@ fn add_one(counter: &SharedCounter) -> Result<()> {
 }
 
 /// The same, one at a time among all processes.
-#[redis_lock(key = "demo:counter", ttl = "5s")]
+#[redis_lock(key = "demo:file", ttl = "5s")]
 fn add_one_alone(counter: &SharedCounter) -> Result<()> {
     add_one(counter)
 }

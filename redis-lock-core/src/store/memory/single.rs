@@ -176,8 +176,10 @@ impl Entry {
                 let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
                 if is_first {
                     self.come_last(token, known_until, run);
-                } else if terms.newest.is_some() {
-                    self.latest_end.as_mut().map(|end| *end = known_until);
+                } else if terms.newest.is_some()
+                    && let Some(end) = &mut self.latest_end
+                {
+                    *end = known_until;
                 }
                 let ask = terms.ask.filter(|_| self.may_be_idle(kind));
                 if queue.is_none() && !planted!(PlaceKept) {
