@@ -55,6 +55,7 @@ for i = 1, count do
   end
 end
 if mode then
+  purge(lock, limits, mode, now)
   admit(lock, queue, waiters, limits, mode, now, tonumber(claim))
   settle(lock, limits)
 end
