@@ -3,7 +3,7 @@
 use crate::api::server_url;
 use crate::domain::clock::rfc3339;
 use crate::domain::label::{printable, shown};
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::store::redis::fuzzed;
 use crate::{LockKey, Token};
 

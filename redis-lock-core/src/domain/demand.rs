@@ -11,10 +11,8 @@ use crate::domain::key::Keys;
 use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::Label;
 use crate::domain::names::Names;
+use crate::domain::token::MIN_TTL;
 use crate::{ConfigError, LockError, Token};
-
-/// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
-pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// The longest margin: longer pauses need no cover.
 const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);

@@ -10,6 +10,7 @@ pub(crate) mod key;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
+pub(crate) mod mark;
 pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod planted;

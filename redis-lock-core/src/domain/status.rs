@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::env;
-use crate::domain::token::{Mark, MarkKind};
+use crate::domain::mark::{Mark, MarkKind};
 use crate::{StoredValue, Token};
 
 /// A lock as it stood when it was looked at: its holders and its waiters. Made by

@@ -6,7 +6,7 @@ use super::Env;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::store::{Blocker, CLAIM};
 
 /// How long the release of a lock without a lease is repeated.

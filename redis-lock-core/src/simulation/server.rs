@@ -13,7 +13,7 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::store::memory::entry::Entry;
 use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::domain::kind::Kind;
 use crate::domain::lease::reserved_fences;
+use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ServerInfo};
-use crate::domain::token::Mark;
 use crate::{Done, Holder, Token};
 
 /// One lock as the arbiter sees it.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::domain::token::{Mark, MarkKind};
+use crate::domain::mark::{Mark, MarkKind};
 use crate::domain::value::Finish;
 
 const PERIOD: Duration = Duration::from_secs(60);

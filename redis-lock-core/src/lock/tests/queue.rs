@@ -1,7 +1,7 @@
 //! A call that only waits while few others wait at the server.
 
 use super::*;
-use crate::domain::token::{Mark, MarkKind};
+use crate::domain::mark::{Mark, MarkKind};
 
 fn limited(most: usize) -> Demand {
     demand("k").with(|terms| terms.queue = Some(most))

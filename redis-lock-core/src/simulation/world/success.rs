@@ -1,7 +1,7 @@
 //! What is done once: who hears of it, and what the server has then.
 
 use super::World;
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::simulation::books::{CallRecord, Ended};
 use crate::simulation::{clock, full_key};
 

@@ -7,8 +7,8 @@ use super::Execution;
 use super::entry::Entry;
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
-use crate::domain::token::Mark;
 use crate::store::{Answer, ServerView, server_view};
 
 /// How long the reason of a forced release is kept for a holder without a lease.

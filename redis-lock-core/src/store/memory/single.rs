@@ -8,7 +8,7 @@ use super::entry::{Entry, QUEUE_GRACE, end};
 use super::fences::{check, number};
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::domain::value::StoredValue;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Newest, PLACE, Verb};
 

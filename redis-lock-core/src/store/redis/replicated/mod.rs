@@ -20,7 +20,7 @@ use super::side_link::{LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::domain::token::Mark;
+use crate::domain::mark::Mark;
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Wire};
 
 /// A wire that holds answers back until enough replicas have what they confirm.

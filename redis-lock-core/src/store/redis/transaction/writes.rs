@@ -8,8 +8,9 @@ use redis::Cmd;
 
 use super::snapshot::{Snapshot, is_ours, unmarked};
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::names::Names;
-use crate::domain::token::{Mark, WAITERS_MARK};
+use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, StoredWaiter};
 use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::dialect::{Dialect, words};
