@@ -13,8 +13,8 @@ use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, WaitingCa
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::mark::Mark;
 use crate::domain::status::{Done, IdleEnd};
-use crate::domain::token::Mark;
 use crate::observe::Observation;
 use crate::store::wire::contained;
 use crate::{LockError, LossReason, Token};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::clock::START;
 use super::server::{SimulatedServer, nanos};
 use crate::domain::clock::Moment;
+use crate::domain::mark::Mark;
 use crate::domain::names::Names;
-use crate::domain::token::Mark;
 use crate::store::memory::entry::Entry;
 use crate::store::memory::holders::StoredHolder;
 
