@@ -27,6 +27,8 @@ impl Code {
     pub(crate) const LOST: Self = Self(76);
     /// `EX_CONFIG`: no server was named, or an option's value makes no sense.
     pub(crate) const CONFIG: Self = Self(78);
+    /// A newer call with --newest ended this one.
+    pub(crate) const SUPERSEDED: Self = Self(79);
     /// Like shells: the command exists but can't be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     /// Like shells: the command does not exist.
@@ -50,7 +52,7 @@ pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
     Usage(String),
-    /// Another holder has the lock, or a success is recorded.
+    /// Another holder has the lock, a success is recorded, or a newer call has come.
     Busy {
         error: LockError,
         code: u8,
@@ -111,6 +113,9 @@ impl Failure {
         match self.code() {
             _ if matches!(self, Self::Busy { error: LockError::Done { .. }, .. }) => "done",
             _ if matches!(self, Self::Busy { error: LockError::Crowded { .. }, .. }) => "crowded",
+            _ if matches!(self, Self::Busy { error: LockError::Superseded { .. }, .. }) => {
+                "superseded"
+            }
             _ if matches!(self, Self::Busy { .. }) => "busy",
             Code::BUSY => "busy",
             Code::LOST => "lost",

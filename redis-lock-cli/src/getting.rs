@@ -1,9 +1,9 @@
 //! Requests for locks, as `run`, `acquire` and `release` make them.
 
-use redis_lock_core::{Guard, LockRequest, Locks, Wait};
+use redis_lock_core::{Guard, LockError, LockRequest, Locks, Wait};
 
 use crate::args::{Getting, Kind};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 
 /// A request for a lock of this kind.
 pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> LockRequest {
@@ -23,11 +23,12 @@ pub(crate) async fn get(mut request: LockRequest, getting: &Getting) -> Result<G
     if let Some(limit) = getting.outage {
         request = request.outage(limit);
     }
-    request.wait(wait).acquire().await.map_err(|error| match error.is_busy() {
-        true => {
-            let (code, quiet) = (getting.conflict_exit_code, getting.quiet);
-            Failure::Busy { error, code, quiet }
-        }
-        false => error.into(),
+    request.wait(wait).acquire().await.map_err(|error| {
+        let code = match error {
+            LockError::Superseded { .. } => Code::SUPERSEDED.0,
+            _ if error.is_busy() => getting.conflict_exit_code,
+            _ => return error.into(),
+        };
+        Failure::Busy { error, code, quiet: getting.quiet }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use redis_lock_core::{Done, Guard, Idle, LockKind, LockStatus};
+use redis_lock_core::{Done, Guard, Idle, LockKind, LockStatus, StoredValue};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -58,7 +58,13 @@ pub(crate) fn status(status: &LockStatus) -> Value {
 }
 
 fn done(done: &Done) -> Value {
-    json!({ "by": done.by, "at": rfc3339(done.at), "until": rfc3339(done.until) })
+    let bytes = done.value.as_ref().map(StoredValue::bytes);
+    json!({
+        "by": done.by,
+        "at": rfc3339(done.at),
+        "until": rfc3339(done.until),
+        "value_bytes": bytes,
+    })
 }
 
 /// Whether the lease is idle; `None` when only the holder knows.
@@ -98,6 +104,10 @@ pub(crate) fn acquired(guard: &Guard, waited_ms: u64) -> String {
 
 pub(crate) fn lost(key: &str, reason: &str) -> String {
     json!({ "event": "lost", "key": key, "reason": reason }).to_string()
+}
+
+pub(crate) fn superseded(key: &str) -> String {
+    json!({ "event": "superseded", "key": key }).to_string()
 }
 
 pub(crate) fn left_behind(key: &str, pids: &[u32]) -> String {

@@ -75,6 +75,9 @@ pub(crate) fn details(status: &LockStatus, coloured: bool) -> Vec<String> {
         lines.push(format!("  done by  {}", label(done.by.as_deref())));
         lines.push(format!("    ago    {}", age(done.at)));
         lines.push(format!("    for    another {}", left(done.until)));
+        if let Some(value) = &done.value {
+            lines.push(format!("    value  {} bytes, see --value", value.bytes()));
+        }
     }
     for holder in &status.holders {
         lines.push(format!("  held by  {}", name(holder)));

@@ -248,3 +248,35 @@ fn a_command_whose_lock_was_lost_while_it_was_stopped_does_not_run_on() {
         next.blocking_release().unwrap();
     }
 }
+
+#[test]
+fn the_newest_call_starts_when_the_older_one_has_ended() {
+    for (worker, grace) in [("sh worker; true", "1m"), ("sh stubborn; true", "700ms")] {
+        let (server, scene) = (Server::start(), Scene::new());
+        let older = scene.run(&server, &["--newest", "--grace", grace], worker);
+        scene.works();
+        let newest = scene.run(&server, &["--newest"], "echo B >> \"$LOG\"");
+        assert_eq!(newest.end().0, 0);
+        let (code, _, errors) = older.end();
+        assert_eq!(code, 79, "{errors}");
+        assert!(errors.contains("lock `job` was superseded by a newer call"), "{errors}");
+        scene.assert_no_overlap();
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn of_newest_calls_that_wait_only_the_last_one_runs() {
+    let (server, scene) = (Server::start(), Scene::new());
+    let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    let waiting = scene.run(&server, &["--newest", "--json"], "echo B >> \"$LOG\"");
+    eventually(20 * SECOND, "it waits", || {
+        !locks(&server).blocking_status("job").unwrap().waiters.is_empty()
+    });
+    let newest = scene.run(&server, &["--newest"], "echo C >> \"$LOG\"");
+    let (code, _, errors) = waiting.end();
+    assert_eq!((code, &objects(errors.as_bytes())[0]["error"]), (79, &"superseded".into()));
+    guard.blocking_release().unwrap();
+    assert_eq!(newest.end().0, 0);
+    assert_eq!(scene.log(), "C\n");
+}

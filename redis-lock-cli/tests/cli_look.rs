@@ -250,3 +250,20 @@ fn a_lock_is_taken_by_one_command_and_ended_by_another() {
     assert_eq!(code(&run(&server, &["release", "deploy", "--token", &token])), 0);
     server.assert_clean();
 }
+
+#[test]
+fn a_stored_value_is_shown_when_it_is_asked_for() {
+    let server = Server::start();
+    let request = locks(&server).mutex("report").once(60 * SECOND).replay();
+    let reply =
+        request.blocking_call(|_| Ok::<_, redis_lock_core::LockError>("a\u{1b}b".to_owned()));
+    assert_eq!(reply.unwrap().into_value(), "a\u{1b}b");
+    let value = run(&server, &["show", "report", "--value"]);
+    assert_eq!((code(&value), text(&value.stdout).as_str()), (0, "\"a\\u001bb\"\n"));
+    let shown = text(&run(&server, &["show", "report"]).stdout);
+    assert!(shown.contains("value  10 bytes") && !shown.contains("u001b"), "{shown}");
+    let shown = &objects(&run(&server, &["show", "report", "--json"]).stdout)[0];
+    assert_eq!(shown["done"]["value_bytes"], 10, "{shown}");
+    let none = run(&server, &["show", "other", "--value"]);
+    assert_eq!((code(&none), none.stdout.len()), (1, 0));
+}

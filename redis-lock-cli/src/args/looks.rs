@@ -30,6 +30,10 @@ pub(crate) struct Ls {
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) key: Key,
+    /// Print only the value that the recorded success has stored for later calls, as JSON. Exits with 1
+    /// when there is none
+    #[arg(long)]
+    pub(crate) value: bool,
 }
 
 /// Watch locks change

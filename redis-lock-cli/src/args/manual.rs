@@ -41,6 +41,7 @@ EXIT STATUS
        (-E sets another code)
   76   `run`: the lock was lost, and the command was stopped
   78   no server was named, or an option's value makes no sense
+  79   `run --newest`: a newer call ended this one
   126  `run`: the command can't be executed
   127  `run`: the command was not found
   128+n  `run`: signal n ended the command; `run` and `acquire`: signal n ended the wait
@@ -62,7 +63,8 @@ JSON
   holders  token, label, since (UTC, in milliseconds, by the holder's clock), ttl_ms (null: the
            lock never expires), fence (null: the holder asked for none), idle (true: the process
            only keeps the lease for its next call; null: unknown outside of its process), idle_since
-  done     the success that `run --once` has recorded: by, at, until; else null
+  done     the success that `run --once` has recorded: by, at, until, value_bytes (the size of a
+           stored value; null: none, and always in `ls`); else null
   kept_until  until when --min-hold keeps the lock after its release; else null
   waiters  label, since; the first one is next
   server   version, release (compare-and-delete, script or transaction), scripts (whether they are

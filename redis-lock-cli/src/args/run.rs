@@ -27,6 +27,9 @@ const JOB: &str = "Job";
 /// When the lock is lost (the server forgot it, it was released by force, --max-hold has passed), the
 /// group gets TERM, and KILL after --grace. The exit code is then 76, not the command's.
 ///
+/// When a newer `run --newest` of the same key comes, the group of this one gets TERM, and KILL after
+/// --grace. The exit code is then 79. The newer command starts when the group has ended.
+///
 /// In a terminal the command has the foreground. Ctrl-Z stops the command and redis-lock, so the lock
 /// ends after --ttl. When they are continued, redis-lock asks the server first. If the lock was lost,
 /// the command is killed before it runs on.
@@ -40,7 +43,7 @@ const JOB: &str = "Job";
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
 /// `acquired` (with key, token, fence, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
-/// or `error`.
+/// `superseded` (key), or `error`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -72,7 +75,11 @@ pub(crate) struct Run {
         help_heading = JOB
     )]
     pub(crate) done_exit_code: u8,
-    /// After INT, TERM or a loss, the time until the command's processes get KILL
+    /// End older `run --newest` of this key, on all machines: they exit with 79. This command starts when
+    /// the older one has ended
+    #[arg(long, conflicts_with_all = ["read", "permits", "no_wait", "once", "min_hold"], help_heading = JOB)]
+    pub(crate) newest: bool,
+    /// After INT, TERM, a loss or a newer call, the time until the command's processes get KILL
     #[arg(
         long,
         default_value = "5s",

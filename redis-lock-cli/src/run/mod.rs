@@ -16,7 +16,7 @@ use crate::exit::{Code, Failure};
 use crate::signals::Signals;
 use crate::{getting, json, table};
 use child::Child;
-use supervisor::Supervisor;
+use supervisor::{End, Supervisor};
 use terminal::Terminal;
 
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
@@ -27,6 +27,9 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     // Several hold it at once otherwise, and a number would tell none of them apart as the latest.
     if !task.no_fence && !kind.read && kind.permits.is_none() {
         request = request.fenced();
+    }
+    if task.newest {
+        request = request.newest();
     }
     if let Some(margin) = task.margin {
         request = request.margin(margin);
@@ -63,21 +66,27 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     let child = Child::spawn(&task.command, &guard, in_foreground, common.json)?;
     let supervisor = Supervisor::new(child, &guard, terminal, task.grace);
     let report = |pids: &[u32]| say(&left_behind(&key, pids, common.json));
-    let (code, lost) = supervisor.supervise(&mut signals, report).await;
-    let succeeds = task.once.is_some() && lost.is_none() && code == Code::OK;
-    let lost = lost.or(release(guard, succeeds).await);
-    match lost {
-        Some(reason) => {
-            let line = if common.json {
-                json::lost(&key, &reason.to_string())
-            } else {
-                table::plain(&format!("redis-lock: lock `{key}` was lost: {reason}"))
-            };
-            say(&line);
-            Ok(Code::LOST)
+    let end = supervisor.supervise(&mut signals, report).await;
+    let succeeds = task.once.is_some() && matches!(end, End::Command(Code::OK));
+    let lost = release(guard, succeeds).await;
+    let (line, json, code) = match (end, lost) {
+        (End::Lost(reason), _) | (_, Some(reason)) => {
+            let reason = reason.to_string();
+            (format!("was lost: {reason}"), json::lost(&key, &reason), Code::LOST)
         }
-        None => Ok(code),
-    }
+        (End::Superseded, _) if task.getting.quiet => return Ok(Code::SUPERSEDED),
+        (End::Superseded, _) => {
+            let line = "was superseded by a newer call, and the command was stopped".to_owned();
+            (line, json::superseded(&key), Code::SUPERSEDED)
+        }
+        (End::Command(code), None) => return Ok(code),
+    };
+    say(&if common.json {
+        json
+    } else {
+        table::plain(&format!("redis-lock: lock `{key}` {line}"))
+    });
+    Ok(code)
 }
 
 /// What is said when the command has ended and processes of its group run on.

@@ -24,6 +24,14 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 /// How long the server may take to say whether a lock is still held.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// How it ended.
+pub(crate) enum End {
+    Command(Code),
+    Lost(LossReason),
+    /// A newer call has come, and the command was stopped for it.
+    Superseded,
+}
+
 pub(crate) struct Supervisor<'a> {
     child: Child,
     guard: &'a Guard,
@@ -35,6 +43,8 @@ pub(crate) struct Supervisor<'a> {
     /// When KILL is sent.
     deadline: Option<Instant>,
     lost: Option<LossReason>,
+    /// Whether a newer call has come, and whether the command ran then.
+    superseded: Option<bool>,
     pause: Duration,
     has_reported: bool,
 }
@@ -55,6 +65,7 @@ impl<'a> Supervisor<'a> {
             grace,
             deadline: None,
             lost: None,
+            superseded: None,
             pause: PAUSES[0],
             has_reported: false,
         }
@@ -62,11 +73,7 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until no process of the command's group is left, or KILL was sent. `report` is told which
     /// ones run although the command has ended.
-    pub(crate) async fn supervise(
-        mut self,
-        signals: &mut Signals,
-        report: impl Fn(&[u32]),
-    ) -> (Code, Option<LossReason>) {
+    pub(crate) async fn supervise(mut self, signals: &mut Signals, report: impl Fn(&[u32])) -> End {
         let mut silence = None;
         loop {
             let now = Instant::now();
@@ -90,6 +97,7 @@ impl<'a> Supervisor<'a> {
             tokio::select! {
                 signal = signals.next() => self.on_signal(signal).await,
                 reason = guard.lost(), if self.lost.is_none() => self.on_loss(reason),
+                () = guard.superseded(), if self.superseded.is_none() => self.on_superseded(),
                 () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
             }
         }
@@ -97,7 +105,12 @@ impl<'a> Supervisor<'a> {
         if self.lost.is_none() && !self.guard.is_held() {
             self.lost = Some(self.guard.lost().await);
         }
-        (self.child.ended.unwrap_or_else(|| Code::of_signal(Signal::KILL.as_raw())), self.lost)
+        match (self.lost, self.superseded, self.child.ended) {
+            (Some(reason), ..) => End::Lost(reason),
+            (None, Some(true), _) => End::Superseded,
+            (None, _, Some(code)) => End::Command(code),
+            (None, _, None) => End::Command(Code::of_signal(Signal::KILL.as_raw())),
+        }
     }
 
     fn group(&self) -> Group {
@@ -112,6 +125,12 @@ impl<'a> Supervisor<'a> {
 
     fn on_loss(&mut self, reason: LossReason) {
         self.lost = Some(reason);
+        self.group().send(Signal::TERM);
+        self.begin_grace();
+    }
+
+    fn on_superseded(&mut self) {
+        self.superseded = Some(self.child.ended.is_none());
         self.group().send(Signal::TERM);
         self.begin_grace();
     }
