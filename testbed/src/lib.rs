@@ -10,6 +10,7 @@
 //! | a server of one's own | [`Server`] |
 //! | several that share the slots | [`Cluster`] |
 //! | a primary that sentinels replace | [`Sentinel`] |
+//! | Postgres or MariaDB | [`Database`] |
 //! | certificates for TLS | [`Certificates`] |
 //! | a network that delays, swallows, cuts | [`Proxy`] |
 //! | a server that packets don't reach any more | [`Island`] |
@@ -35,6 +36,7 @@ mod child;
 mod clock_shim;
 mod cluster;
 mod counter;
+mod database;
 mod deadline;
 mod external;
 mod find;
@@ -66,6 +68,7 @@ pub use child::{Child, ChildIo, Role, dispatch};
 pub use clock_shim::ClockShim;
 pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
+pub use database::Database;
 pub use deadline::{LONG, PATIENCE, eventually, holds_for, must_be_prompt};
 pub use install::{Permission, find_or_install};
 pub use island::Island;

@@ -7,6 +7,7 @@ mod arena;
 mod support;
 
 mod adopting;
+mod databases;
 mod examples;
 mod exclusion;
 mod executors;

@@ -1,6 +1,7 @@
 mod aborts;
 mod beside;
 mod compilers;
+mod databases;
 mod deny;
 mod features;
 mod minimal_versions;
@@ -21,7 +22,7 @@ type Work = fn() -> Result<()>;
 type Step = (&'static str, Work);
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -36,6 +37,7 @@ const STEPS: [Step; 15] = [
     ("public-api", || public_api(false)),
     ("tests", || test::run(true, false, &[])),
     ("servers", || trials::run("servers", &["5.0", "6.2", "9"].map(str::to_owned))),
+    ("databases", databases::check),
     ("versions", test::versions),
 ];
 
