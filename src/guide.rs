@@ -22,6 +22,7 @@ pages! {
     "CHOOSING.md" choosing
     "SECOND-CALL.md" second_call
     "WEB.md" web
+    "IDEMPOTENCY.md" idempotency
     "JOBS.md" jobs
     "TRANSACTIONS.md" transactions
     "SERVER.md" server

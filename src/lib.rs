@@ -34,6 +34,7 @@
 //! | react to a failure | [`LockError`]: one variant for each reaction: retry, give up, fix the configuration |
 //! | put a type of your own into a key | [`KeySegment`] |
 //! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |
+//! | answer a repeated request with the first answer | [idempotency keys](guide::idempotency), the crate `redis-locks-tower` |
 //! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, [Kubernetes](guide::kubernetes), ShedLock's options, leader election |
 //! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
 //! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing), [what a second call does](guide::second_call) |

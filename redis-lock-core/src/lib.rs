@@ -50,6 +50,7 @@ mod engine;
 pub mod fuzzing;
 mod lock;
 mod observe;
+pub use observe::recording::LockRecord;
 #[cfg(test)]
 mod simulation;
 mod store;

@@ -45,6 +45,8 @@ impl Answer {
             }
             LockError::Crowded { .. } => "Too many requests wait for this. Try again later.",
             LockError::Done { .. } => "This was done already.",
+            LockError::Superseded { .. } => "A newer request does this.",
+            LockError::Mismatch { .. } => "This stands for another request.",
             LockError::Backend { .. } | LockError::Shutdown => "Try again later.",
             // The inner service may have done its work.
             LockError::Lost { .. } => "Look at the outcome before you try again.",

@@ -4,6 +4,7 @@
 //! | A request should | use |
 //! |---|---|
 //! | run one at a time for each order, user or document | [`LockLayer`] |
+//! | run once for each `Idempotency-Key`, however often a client repeats it | [`IdempotencyLayer`] |
 //!
 //! # axum
 //!
@@ -49,9 +50,12 @@
 
 mod answer;
 mod body;
+mod idempotency;
 mod lock;
 mod log;
 mod task;
 
 pub use body::{Body, BoxError};
+pub use idempotency::OnOutage::{self, Pass, Refuse};
+pub use idempotency::{IdempotencyLayer, IdempotencyService, Scope, Scoped, Unscoped};
 pub use lock::{LockLayer, LockService};

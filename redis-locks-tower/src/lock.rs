@@ -40,6 +40,7 @@ type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 /// |---|---|
 /// | another holder has the lock for longer than the request's `wait` | 409 |
 /// | the work was done before, by [`once`](LockRequest::once) | 409 |
+/// | the lock belongs to a call with [other input](LockRequest::same) | 422 |
 /// | more calls wait than `max_waiters` allows | 429 |
 /// | the lock server can't be used, or these locks are shut down | 503 with `Retry-After`; the inner service did not run |
 /// | the lock is lost while the inner service runs | 500; the service is dropped at its next await |

@@ -131,7 +131,7 @@ fn anew(request: &mut LockRequest, caller: Caller) -> Result<Begun, LockError> {
     let demand = options.demand(keys, kind, &settings.in_common())?;
     let runtime = nesting::current_thread_runtime();
     let demand = Arc::new(Demand { runtime, holding: nesting::held(), ..demand });
-    let observed = Acquiring::begin(&demand);
+    let observed = Acquiring::begin(&demand, locks.recording());
     if let Err(error) = admit(locks, &demand, caller) {
         if let Some(observed) = observed {
             observed.ended(Err(&error));

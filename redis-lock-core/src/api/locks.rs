@@ -14,7 +14,8 @@ use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
 use crate::domain::value::DEFAULT_MOST_VALUE;
 use crate::engine::{HasLink, Link};
-use crate::{ConfigError, Drained, LockError, Wait};
+use crate::observe::recording::Recording;
+use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 
 /// The place to get locks from: open one for the program at its start, and clone it wherever you lock.
 ///
@@ -61,11 +62,19 @@ struct Manager {
     link: Arc<Link>,
     /// Where nested calls that join a hold of this manager wait for each other.
     turns: OnceBox<Locks>,
+    recording: OnceBox<Arc<Recording>>,
 }
 
 impl Locks {
     pub(crate) fn new(settings: Settings, link: Link) -> Self {
-        Self { shared: Arc::new(Manager { settings, link: Arc::new(link), turns: OnceBox::new() }) }
+        Self {
+            shared: Arc::new(Manager {
+                settings,
+                link: Arc::new(link),
+                turns: OnceBox::new(),
+                recording: OnceBox::new(),
+            }),
+        }
     }
 
     /// Whether this is the only handle: no later call can ask for locks of this manager.
@@ -130,6 +139,34 @@ impl Locks {
         crate::api::blocking::block_on(self.shutdown());
     }
 
+    /// Keeps a [record](Self::records) of each call for a lock, from now on. For tests: it grows without a limit.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory().recorded();
+    /// let guard = locks.mutex("order:7").blocking_acquire()?;
+    /// assert!(locks.mutex("order:7").blocking_try_acquire()?.is_none());
+    /// let records = locks.records();
+    /// assert_eq!((records[0].key.as_str(), records[0].is_acquired()), ("order:7", true));
+    /// assert!(!records[1].is_acquired());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn recorded(self) -> Self {
+        self.shared.recording.get_or_init(Box::default);
+        self
+    }
+
+    /// The calls for locks that have ended since [`recorded`](Self::recorded), in that order.
+    #[must_use]
+    pub fn records(&self) -> Vec<LockRecord> {
+        self.recording().map(|recording| recording.records()).unwrap_or_default()
+    }
+
+    pub(crate) fn recording(&self) -> Option<&Arc<Recording>> {
+        self.shared.recording.get()
+    }
+
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.shared.link
     }
@@ -137,6 +174,13 @@ impl Locks {
     /// The locks of this process by which nested calls take turns, whatever server the holds are on.
     pub(crate) fn turns(&self) -> &Self {
         self.shared.turns.get_or_init(|| Box::new(Self::in_memory()))
+    }
+
+    /// The most bytes of a value that is stored for other calls, as
+    /// [`LocksBuilder::largest_value`](crate::LocksBuilder::largest_value) says.
+    #[must_use]
+    pub fn largest_value(&self) -> usize {
+        self.settings().largest_value
     }
 
     pub(crate) fn settings(&self) -> &Settings {

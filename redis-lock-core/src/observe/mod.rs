@@ -19,6 +19,7 @@ mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
 pub(crate) mod numbers;
+pub(crate) mod recording;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::domain::kind::LockSort;
 use crate::domain::status::IdleEvent;
 use crate::{LockError, LossReason, Token};
 use numbers::Series;
+use recording::Recording;
 
 /// Whether a subscriber or a recorder may listen. Calls neither.
 #[inline]
@@ -49,21 +51,27 @@ pub(crate) struct Acquiring {
     started: Moment,
     span: events::Span,
     is_over: bool,
+    /// A test that looks at it later.
+    recording: Option<Arc<Recording>>,
 }
 
 impl Acquiring {
     /// `None` when there is no subscriber. Boxed, because it would make up most of the caller's future.
     #[inline]
-    pub(crate) fn begin(demand: &Arc<Demand>) -> Option<Box<Self>> {
-        (events::are_heard() || cfg!(feature = "metrics")).then(|| Self::begun(Arc::clone(demand)))
+    pub(crate) fn begin(
+        demand: &Arc<Demand>,
+        recording: Option<&Arc<Recording>>,
+    ) -> Option<Box<Self>> {
+        (events::are_heard() || cfg!(feature = "metrics") || recording.is_some())
+            .then(|| Self::begun(Arc::clone(demand), recording.cloned()))
     }
 
     #[cold]
-    fn begun(demand: Arc<Demand>) -> Box<Self> {
+    fn begun(demand: Arc<Demand>, recording: Option<Arc<Recording>>) -> Box<Self> {
         let series = Series::of(demand.sort());
         series.waiting(1.0);
         let span = events::acquire(&demand);
-        Box::new(Self { demand, series, started: Moment::now(), span, is_over: false })
+        Box::new(Self { demand, series, started: Moment::now(), span, is_over: false, recording })
     }
 
     /// Another task of this process has the lock.
@@ -76,6 +84,9 @@ impl Acquiring {
     pub(crate) fn ended(mut self, outcome: Result<HoldFacts<'_>, &LockError>) {
         self.is_over = true;
         let waited = Moment::now().since(self.started);
+        if let Some(recording) = &self.recording {
+            recording.add(&self.demand, Some(outcome.map(|hold| hold.token)));
+        }
         match outcome {
             Ok(hold) => {
                 self.series.acquired(waited);
@@ -103,6 +114,9 @@ impl Drop for Acquiring {
         self.series.waiting(-1.0);
         if !self.is_over {
             let waited = Moment::now().since(self.started);
+            if let Some(recording) = &self.recording {
+                recording.add(&self.demand, None);
+            }
             self.series.cancelled(waited);
             self.span.within(|| events::abandoned(&self.demand, waited));
         }

@@ -39,7 +39,8 @@ impl Received {
 
     fn parse(bytes: &[u8]) -> Self {
         let (head, rest) = cut(bytes, b"\r\n\r\n").expect("a head");
-        let mut lines = str::from_utf8(head).unwrap().split("\r\n");
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap();
         let headers = fields(lines);
         let mut this = Self { status, headers, body: Vec::new(), trailers: Vec::new() };
