@@ -281,7 +281,7 @@ impl Keyed {
             Read::Failed(body) => return Err(Response::from_parts(head, body)),
         };
         let stored = Stored::new(&head, &whole, &self.settings.stored_headers);
-        if !stored.size().is_some_and(|size| size <= self.largest) {
+        if stored.size().is_none_or(|size| size > self.largest) {
             return Err(self.too_large(head, whole.into()));
         }
         let fails = whole.trailers.as_ref().is_some_and(is_passing);
