@@ -19,7 +19,7 @@ async fn waits(key: &str, count: usize) {
     tokio::time::timeout(PATIENCE, looks).await.expect("they wait");
 }
 
-#[redis_lock(key = "second:{id}", queue = 1, on_busy = Ok("refused"))]
+#[redis_lock(key = "second:{id}", queue = 1, wait = "forever", on_busy = Ok("refused"))]
 async fn coalesces(id: u32, go: &Notify) -> R<&'static str> {
     go.notified().await;
     Ok("ran")

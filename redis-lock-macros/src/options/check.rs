@@ -100,7 +100,7 @@ fn check_calls(options: &Options, mistakes: &mut Mistakes) {
         "several hold it at once, so no number says whose write is the latest",
     );
     if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) }), None) =
-        (&options.on_busy, &options.wait, &options.max_waiters)
+        (&options.on_busy, &options.wait, options.max_waiters.as_ref().or(options.queue.as_ref()))
     {
         let wait = At {
             name: name.clone(),
