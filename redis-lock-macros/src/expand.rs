@@ -32,6 +32,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     };
     function.check(&mut mistakes);
     options::check_within(&options, &function, &mut mistakes);
+    options::check_slot(&options, &mut mistakes);
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
     if let (Shape::Sync, Some(newest), None) = (&shape, &options.newest, &options.guard) {
         let message = "a blocking body can't be stopped, so it has to look whether a newer call has come: add \

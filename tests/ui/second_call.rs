@@ -110,6 +110,9 @@ async fn f34() -> R<()> { Ok(()) }
 #[redis_lock(key = "k", permits = 4, slot = n, fence = n)]
 async fn f35() -> R<()> { Ok(()) }
 
+#[redis_lock(key = "k", permits = 4, slot = device)]
+async fn not_yet() -> R<()> { Ok(()) }
+
 #[redis_lock(key = "k", permits = 4, slot = 3)]
 async fn f36() -> R<()> { Ok(()) }
 
