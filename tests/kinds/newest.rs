@@ -80,15 +80,10 @@ async fn the_newest_call_ends_the_body_that_runs_and_then_begins() {
 fn of_those_that_wait_only_the_newest_does_in_the_place_of_the_one_before() {
     for arena in arenas() {
         let held = take(arena.one.mutex("k"));
-        let older: Vec<_> = [&arena.one, &arena.other, &arena.one].map(newest).into();
-        let older: Vec<_> = older
+        let older: Vec<_> = [&arena.one, &arena.other, &arena.one]
             .into_iter()
-            .map(|request| {
-                let thread = std::thread::spawn(move || request.blocking_acquire());
-                eventually(PATIENCE, "one of them waits", || queued(&arena, "k") >= 1);
-                std::thread::sleep(ms(30));
-                thread
-            })
+            .zip(["1st", "2nd", "3rd"])
+            .map(|(locks, label)| comes(&arena, newest(locks), label))
             .collect();
         eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         // Whoever has no `newest` stays where it is.
@@ -112,34 +107,45 @@ fn a_guard_says_that_a_newer_call_waits_and_keeps_the_lock() {
     for arena in arenas() {
         let older = take(newest(&arena.one));
         assert!(!older.is_superseded());
-        let newer = Waiting::start(newest(&arena.other));
+        let newer = comes(&arena, newest(&arena.other), "newer");
         eventually(PATIENCE, "it is told", || older.is_superseded());
-        redis_locks_block_on(older.superseded());
-        newer.must_wait();
-        assert!(older.is_held());
+        wait_for(older.superseded());
+        assert!(older.is_held() && !newer.is_finished());
         older.blocking_verify().unwrap();
         // Ten more, of which the last one is next.
-        let more: Vec<_> = (0..10)
-            .map(|number| {
-                let locks = if number % 2 == 0 { &arena.one } else { &arena.other };
-                let request = newest(locks);
-                let thread = std::thread::spawn(move || {
-                    request.blocking_acquire().map(|guard| guard.blocking_release().unwrap())
-                });
-                std::thread::sleep(ms(20));
-                thread
-            })
-            .collect();
+        let more = (0..10).map(|number| {
+            let locks = if number % 2 == 0 { &arena.one } else { &arena.other };
+            comes(&arena, newest(locks), &format!("more{number}"))
+        });
+        let mut more: Vec<_> = more.collect();
+        more.insert(0, newer);
         older.blocking_release().unwrap();
         let ended: Vec<_> = more.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert!(ended.last().unwrap().is_ok(), "{}: {ended:?}", arena.name);
         ended.into_iter().rev().skip(1).for_each(is_superseded);
-        drop(newer.has_it);
         arena.assert_clean();
     }
 }
 
-fn redis_locks_block_on(future: impl Future<Output = ()>) {
+/// Has a call come, and waits until it is in line.
+fn comes(
+    arena: &Arena,
+    request: LockRequest,
+    label: &str,
+) -> std::thread::JoinHandle<Result<(), LockError>> {
+    let request = request.label(label);
+    let thread = std::thread::spawn(move || {
+        request.blocking_acquire().map(|guard| guard.blocking_release().unwrap())
+    });
+    eventually(PATIENCE, "it waits", || {
+        let waiters = arena.one.blocking_status("k").unwrap().waiters;
+        let is_it = |it: &String| it.ends_with(&format!(" {label}"));
+        waiters.iter().any(|waiter| waiter.label.as_ref().is_some_and(is_it))
+    });
+    thread
+}
+
+fn wait_for(future: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future);
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum PlantedFault {
     TombstoneIgnored,
     /// A token joins a queue in which too many wait for it.
     CrowdNotRefused,
+    /// A later question of a call ends newer calls.
+    OlderSupersedes,
     /// A token that asks without a place stays in the queue.
     PlaceKept,
     /// A renewal is counted from its answer.
@@ -132,7 +134,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -148,6 +150,8 @@ impl PlantedFault {
         Self::BusyForReadOnly,
         Self::TombstoneIgnored,
         Self::PlaceKept,
+        Self::CrowdNotRefused,
+        Self::OlderSupersedes,
         Self::RenewedFromAnswer,
         Self::TryForgotten,
         Self::NoTombstone,

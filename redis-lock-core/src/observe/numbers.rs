@@ -18,7 +18,6 @@ const FAILED: &str = "redis_locks_failed_total";
 const CONTENDED: &str = "redis_locks_contended_total";
 const RELEASED: &str = "redis_locks_released_total";
 const LOST: &str = "redis_locks_lost_total";
-const SUPERSEDED: &str = "redis_locks_superseded_total";
 const FORCED: &str = "redis_locks_forced_total";
 const NOT_COMPLETED: &str = "redis_locks_not_completed_total";
 const NOT_STORED: &str = "redis_locks_values_not_stored_total";
@@ -43,7 +42,6 @@ pub(crate) fn describe() {
         (CONTENDED, "acquisitions that found somebody else in possession"),
         (RELEASED, "holds that were given back"),
         (LOST, "holds that ended before their guard did"),
-        (SUPERSEDED, "holds that a newer call has asked to leave"),
         (FORCED, "holds that this process ended by force"),
         (NOT_COMPLETED, "successes that others may not know of"),
         (NOT_STORED, "values that other calls can't get"),
@@ -185,7 +183,7 @@ impl Series {
     }
 
     pub(super) fn superseded(&self) {
-        self.count(SUPERSEDED, &[]);
+        self.count(FAILED, &[("outcome", "superseded")]);
     }
 
     pub(super) fn renewed(&self, done: bool) {

@@ -107,6 +107,12 @@ impl SimulatedCaller {
             request = request.once(Duration::from_nanos(period));
         }
         request.options.share = planned.share;
+        if let Some(most) = planned.queue {
+            request = request.queue(most);
+        }
+        if planned.newest {
+            request = request.newest();
+        }
         if planned.margin > 0 {
             request = request.margin(Duration::from_nanos(planned.margin));
         }
@@ -173,6 +179,10 @@ impl SimulatedCaller {
             BegunCall::new(self, call)
         };
         match act {
+            // Half of the bodies leave when they are asked to.
+            Act::Work(time) if planned.newest && planned.number.is_multiple_of(2) => {
+                let _ = cut_short(guard.superseded(), None, Some(time)).await;
+            }
             Act::Work(time) => sleep(time).await,
             Act::Verify => {
                 let begun = of_hold(What::Verify);

@@ -100,6 +100,7 @@ fn heir_of(
         ..of.clone()
     };
     (heir.min_hold, heir.max_hold, heir.linger, heir.once) = (None, None, None, None);
+    (heir.queue, heir.newest) = (None, false);
     (heir.polls, heir.patience) = (None, None);
     heir.heir = heir_of(&heir, processes, 40, random);
     Some(Box::new(heir))

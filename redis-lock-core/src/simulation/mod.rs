@@ -23,6 +23,7 @@ mod process;
 mod quorum;
 pub(crate) mod random;
 mod readers;
+mod second_calls;
 mod server;
 mod server_clock;
 mod shown;

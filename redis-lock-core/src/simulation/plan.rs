@@ -100,6 +100,10 @@ pub(super) struct PlannedCall {
     pub(super) once: Option<u64>,
     /// Whether it shares its value.
     pub(super) share: bool,
+    /// How many calls may wait.
+    pub(super) queue: Option<usize>,
+    /// Whether it ends older calls.
+    pub(super) newest: bool,
     /// How much longer the server keeps the key; zero for no margin.
     pub(super) margin: u64,
     /// The call is dropped after so many polls, or so much time.
@@ -340,6 +344,8 @@ impl HistoryPlan {
             margin: 0,
             once: None,
             share: false,
+            queue: None,
+            newest: false,
             linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
                 .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),

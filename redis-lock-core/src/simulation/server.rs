@@ -41,6 +41,7 @@ pub(super) struct SimulatedServer {
     pub(super) has_marker: bool,
     /// Whether it has lost its data once.
     pub(super) has_forgotten: bool,
+    pub(super) second_calls: super::second_calls::SecondCalls,
     /// A violation that another part has found.
     pub(super) violation: Option<String>,
 }
@@ -225,6 +226,13 @@ impl SimulatedServer {
                     messages.push((process, Event::Forced { token }));
                 }
             }
+        }
+        if let (Ok(answer), false) = (answer, self.has_forgotten) {
+            let clock = self.clock_at(command.names.main(), now);
+            let entry = self.state.entries.get(command.names.main());
+            let entry = entry.filter(|_| self.by_transactions.is_none());
+            let what = self.second_calls.follow(command, answer, entry, clock);
+            what.map(|what| self.violation.get_or_insert(what));
         }
         let Some(token) = command.verb.token() else { return };
         let note = self.tokens.entry(Arc::clone(token)).or_default();

@@ -204,6 +204,9 @@ fn way_to(fault: PlantedFault) -> Way {
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
         PlantedFault::CompleteReleased => HistoryPlan::completing,
         PlantedFault::SharedWithLate => HistoryPlan::sharing,
+        PlantedFault::CrowdNotRefused | PlantedFault::OlderSupersedes => {
+            HistoryPlan::with_second_calls
+        }
         _ if fault.is_of_readers() => HistoryPlan::read_by_tasks,
         PlantedFault::DoubtNotPassedOn => HistoryPlan::giving_away,
         PlantedFault::NothingFoundIsDone => HistoryPlan::of_late_claims,
@@ -288,6 +291,8 @@ fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
         linger: None,
         once: None,
         share: false,
+        queue: None,
+        newest: false,
         margin: 0,
         polls: None,
         patience: None,

@@ -160,6 +160,7 @@ impl Entry {
         }
         let is_first =
             terms.newest == Some(Newest::First) && !self.has(token) && !self.latest.contains(token);
+        let is_first = is_first || planted!(OlderSupersedes) && terms.newest.is_some();
         if terms.newest.is_some() && !is_first && self.is_superseded(token) {
             self.leave(token);
             return Ok(Answer::Superseded { held: self.has(token) });
