@@ -248,7 +248,7 @@ fn what_does_not_go_together_is_refused_by_name() {
     assert!(refused(locks.mutex("k").once(HOUR)).contains("replay"));
     assert!(refused(locks.mutex("k")).contains("try_run"));
     let wrong = Locks::builder().in_memory().largest_value((1 << 20) + 1).open().unwrap_err();
-    assert!(wrong.to_string().contains("1048576"), "{wrong}");
+    assert!(wrong.to_string().contains("1 MiB"), "{wrong}");
     let large = Locks::builder().in_memory().largest_value(1 << 20).open().unwrap();
     let value = "x".repeat((1 << 20) - 2);
     replay(&large).blocking_call(|_| Ok::<_, LockError>(value.clone())).unwrap();

@@ -200,21 +200,11 @@ impl Options {
                 return conflict("min_hold", "a shorter max_hold", "lower it");
             }
         }
-        if self.replay && self.once.is_none() {
-            let advice = "say for how long the value is kept";
-            return Err(ConfigError::Requires { option: "replay", needs: "`once`", advice }.into());
-        }
+        self.check_values(kind)?;
         if self.newest {
             self.check_newest(kind)?;
         }
         self.queue.map_or(Ok(()), |most| self.check_queue(most, kind))?;
-        if self.same.is_some() && self.once.is_none() && !self.share {
-            let (needs, advice) = ("`once` or `share`", "say what the calls are compared for");
-            return Err(ConfigError::Requires { option: "same", needs, advice }.into());
-        }
-        if self.share {
-            self.check_share(kind)?;
-        }
         self.once.map_or(Ok(()), |period| self.check_once(period, kind))
     }
 
@@ -262,6 +252,18 @@ impl Options {
             _ => return Ok(()),
         };
         conflict("once", with, advice)
+    }
+
+    fn check_values(&self, kind: Kind) -> Result<(), LockError> {
+        if self.replay && self.once.is_none() {
+            let advice = "say for how long the value is kept";
+            return Err(ConfigError::Requires { option: "replay", needs: "`once`", advice }.into());
+        }
+        if self.same.is_some() && self.once.is_none() && !self.share {
+            let (needs, advice) = ("`once` or `share`", "say what the calls are compared for");
+            return Err(ConfigError::Requires { option: "same", needs, advice }.into());
+        }
+        if self.share { self.check_share(kind) } else { Ok(()) }
     }
 
     fn check_share(&self, kind: Kind) -> Result<(), LockError> {

@@ -13,7 +13,6 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};
-use crate::domain::value::StoredValue;
 use crate::observe::Observation;
 use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
 use crate::{BackendErrorKind, LockError, Token};
@@ -48,7 +47,7 @@ pub(super) struct Contending {
     /// Whether a message has named the token since the last question.
     was_notified: bool,
     /// When a message has named the token for the first time since the last answer.
-    told: Option<Moment>,
+    pub(super) told: Option<Moment>,
     /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
     pub(super) let_in: Vec<u64>,
 }
@@ -171,7 +170,7 @@ impl<W> Machine<W> {
     }
 
     /// Gives up the present token and begins with a fresh one.
-    fn start_over(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
+    pub(super) fn start_over(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
         self.take_fresh_token(open, env);
         self.ask_again(env);
     }
@@ -404,18 +403,6 @@ impl<W> Machine<W> {
             // It may have said that a newer call has come.
             self.look_for_newer(env);
         }
-    }
-
-    /// The call that this process has waited for has a value for its callers. Those that came after the process
-    /// had heard of it do not get it.
-    fn got_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
-        let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.attempt.left_nothing();
-        let told = contending.told.unwrap_or(env.now);
-        if let Some((token, json)) = value.as_str().split_once(' ') {
-            self.share(&StoredValue::new(json), Token::from_wire(token).same(), told, env);
-        }
-        self.start_over(None, env);
     }
 
     fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {

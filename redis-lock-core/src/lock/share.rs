@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Env, Later, Machine, Stage};
-use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::value::StoredValue;
 use crate::lock::hold::Hold;
+use crate::{LockError, Token};
 
 /// The stage in which a body of this process has succeeded, and its release has no answer yet.
 #[derive(Debug)]
@@ -46,6 +46,18 @@ impl<W> Machine<W> {
             self.share(&sharing.value, hold.demand.terms.same, sharing.ended, env);
         }
         self.start(env);
+    }
+
+    /// The call that this process has waited for has a value for its callers. Those that came after the process
+    /// had heard of it do not get it.
+    pub(super) fn got_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.attempt.left_nothing();
+        let told = contending.told.unwrap_or(env.now);
+        if let Some((token, json)) = value.as_str().split_once(' ') {
+            self.share(&StoredValue::new(json), Token::from_wire(token).same(), told, env);
+        }
+        self.start_over(None, env);
     }
 
     /// Gives a value to all who came by then, unless they have other input than the call that it is of.

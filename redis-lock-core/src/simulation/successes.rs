@@ -1,12 +1,12 @@
 //! Histories in which success is remembered.
 
+use std::collections::BTreeMap;
+
 use super::books::Ended;
-use super::clock;
-use super::clock::MILLI;
+use super::clock::{self, MILLI};
 use super::plan::{Act, CallEnding, HistoryPlan, PlannedCall, Sort};
 use super::planned_trouble::PlannedTrouble;
 use super::random::Random;
-use std::collections::BTreeMap;
 
 impl HistoryPlan {
     /// In a fifth of the histories some holds are asked for once, and most of these succeed.

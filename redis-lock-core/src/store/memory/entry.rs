@@ -39,10 +39,13 @@ pub(crate) struct Entry {
     pub(crate) latest: VecDeque<Arc<str>>,
     pub(crate) latest_end: Option<Moment>,
     /// The value of the last hold that shared it, who is to have it, and when it is forgotten.
-    pub(crate) shared: Option<(StoredValue, BTreeSet<Arc<str>>, Moment)>,
+    pub(crate) shared: Option<Sharing>,
     /// Tombstones, by the token that they refuse.
     pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
+
+/// The value of a hold, the tokens that are to have it, and when it is forgotten.
+pub(crate) type Sharing = (StoredValue, BTreeSet<Arc<str>>, Moment);
 
 /// A tombstone: refuses acquisitions of a token.
 #[derive(Clone, Debug)]

@@ -142,10 +142,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
         })),
-        (Verb::Acquire(_), Some(-7)) => match items.get(1).and_then(text) {
-            Some(value) => Ok(Answer::Shared(StoredValue::new(value))),
-            None => Err(nonsense(&Value::Nil)),
-        },
+        (Verb::Acquire(_), Some(-7)) => {
+            Ok(Answer::Shared(StoredValue::new(items.get(1).and_then(text).unwrap_or_default())))
+        }
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Tombstone),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(items.get(1).and_then(text).as_deref())),
         (Verb::Acquire(_), Some(-3)) => Err(orphan(items.get(1).and_then(text).as_deref())),

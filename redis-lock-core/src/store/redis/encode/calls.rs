@@ -49,6 +49,36 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             }
             call.renewed(token, &command.verb)
         }
+        Verb::Release { .. } => return release_of_mutex(command),
+        Verb::Look => ScriptCall::of(&LOOK)
+            .waited_for(names)
+            .key("fence", names.fence())
+            .key("limits", names.limit())
+            .arg("most", MOST_SHOWN.to_string()),
+        Verb::Force { tokens, foreign, because } => {
+            let call = ScriptCall::of(&FORCE)
+                .waited_for(names)
+                .key("limits", names.limit())
+                .key("value", names.value())
+                .arg("reason", &**because)
+                .claim()
+                .arg("foreign", foreign.as_deref().unwrap_or_default());
+            let each = |call: ScriptCall, token: &Token| {
+                call.key("tombstone", names.tombstone(token.wire()))
+                    .arg("token", &**token.wire())
+                    .arg("channel", context.channel_of(names, token.manager().unwrap_or_default()))
+            };
+            tokens.iter().fold(call, each)
+        }
+        _ => return None,
+    };
+    Some(call)
+}
+
+/// The release of a mutex, which may leave a value for other calls.
+fn release_of_mutex(command: &Command) -> Option<ScriptCall> {
+    let names = &command.names;
+    let call = match &command.verb {
         Verb::Release {
             token,
             keep: Some(keep @ Keep { value: Some(value), .. }),
@@ -73,26 +103,6 @@ fn of_mutex(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .waited_for(names)
             .key("tombstone", names.tombstone(token))
             .released(token, keep.as_ref(), *tombstone),
-        Verb::Look => ScriptCall::of(&LOOK)
-            .waited_for(names)
-            .key("fence", names.fence())
-            .key("limits", names.limit())
-            .arg("most", MOST_SHOWN.to_string()),
-        Verb::Force { tokens, foreign, because } => {
-            let call = ScriptCall::of(&FORCE)
-                .waited_for(names)
-                .key("limits", names.limit())
-                .key("value", names.value())
-                .arg("reason", &**because)
-                .claim()
-                .arg("foreign", foreign.as_deref().unwrap_or_default());
-            let each = |call: ScriptCall, token: &Token| {
-                call.key("tombstone", names.tombstone(token.wire()))
-                    .arg("token", &**token.wire())
-                    .arg("channel", context.channel_of(names, token.manager().unwrap_or_default()))
-            };
-            tokens.iter().fold(call, each)
-        }
         _ => return None,
     };
     Some(call)

@@ -1,6 +1,6 @@
 //! One lock, read from the server while its keys are watched.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::domain::token::{MOST_TOKEN, WAITERS_MARK, cut};
 use crate::domain::value::StoredValue;
-use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
+use crate::store::memory::entry::{Entry, Sharing, StoredWaiter, Tombstone};
 use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::decode;
@@ -217,14 +217,7 @@ impl Snapshot {
             entry.value = Some((StoredValue::new("?"), Moment::NEVER));
         }
         if plan.shared {
-            let sharing = tolerated(next()?)?;
-            let left = decode::left(parsed(next()?)?).unwrap_or_default();
-            let end = now.after(left);
-            entry.shared = match sharing {
-                Some(sharing) => sharing_of(parsed(sharing)?, end),
-                // Another program's value: nothing is shared.
-                None => Some((StoredValue::new("?"), [].into(), Moment::NEVER)),
-            };
+            entry.shared = sharing_of(next()?, next()?, now)?;
         }
         for token in &plan.tombstones {
             // A tombstone of any type refuses the token.
@@ -355,14 +348,19 @@ fn counter(value: Value, lenient: bool) -> Result<Option<Last>, Fault> {
     if last.is_none() && !lenient { Err(odd()) } else { Ok(last) }
 }
 
-/// The value that is shared, and who is to have it.
-fn sharing_of(
-    fields: HashMap<String, String>,
-    end: Moment,
-) -> Option<(StoredValue, BTreeSet<Arc<str>>, Moment)> {
-    let value = StoredValue::new(fields.get("")?.as_str());
+/// The value that is shared, who is to have it, and when that ends.
+fn sharing_of(fields: Value, left: Value, now: Moment) -> Result<Option<Sharing>, Fault> {
+    let end = now.after(decode::left(parsed(left)?).unwrap_or_default());
+    let Some(fields) = tolerated(fields)? else {
+        // Another program's value: nothing is shared.
+        return Ok(Some((StoredValue::new("?"), [].into(), Moment::NEVER)));
+    };
+    let fields: HashMap<String, String> = parsed(fields)?;
+    let Some(value) = fields.get("").map(|value| StoredValue::new(value.as_str())) else {
+        return Ok(None);
+    };
     let tokens = fields.into_keys().filter(|token| !token.is_empty()).map(Into::into);
-    Some((value, tokens.collect(), end))
+    Ok(Some((value, tokens.collect(), end)))
 }
 
 /// Whether nothing stands at the key of the value but what this library has written.
