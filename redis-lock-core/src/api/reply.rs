@@ -253,10 +253,7 @@ pub(crate) fn finish<T: Serialize + ?Sized>(guard: &Guard, value: &T) -> Finish 
         None => Err(NoValue::NotSerialized),
     };
     let shares = guard.hold().demand.terms.share;
-    let text = text.map_err(|why| {
-        observe::not_stored(&guard.hold().demand, why);
-        why
-    });
+    let text = text.inspect_err(|why| observe::not_stored(&guard.hold().demand, *why));
     match text {
         Ok(text) if shares => Finish::Share(text),
         Err(_) if shares => Finish::Release,

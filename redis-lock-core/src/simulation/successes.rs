@@ -117,7 +117,10 @@ impl SharedRuns {
         (process, began): (usize, u64),
     ) -> Result<(), String> {
         let number = value.parse().map_err(|_| format!("got the value {value:?}"))?;
-        let run = self.runs.get_mut(&number).ok_or(format!("got the value of no run: {value}"))?;
+        let run = self
+            .runs
+            .get_mut(&number)
+            .ok_or_else(|| format!("got the value of no run: {value}"))?;
         let is_home = run.process == process;
         run.at_home |= is_home;
         let known = if is_home { Some(run.ended) } else { run.got.get(&process).copied() };
