@@ -3,6 +3,7 @@
 //! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
 //! have an environment of its own, in which the simulation sets all three.
 
+use std::cell::RefCell;
 #[cfg(unix)]
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -60,11 +61,53 @@ pub(crate) fn unique() -> Uuid {
     if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
-    let mut bits = [0; 16];
-    match getrandom::fill(&mut bits) {
-        Ok(()) => uuid::Builder::from_random_bytes(bits).into_uuid(),
-        // The system gives no random bytes, so `uuid` has to use its own generator.
-        Err(_) => Uuid::new_v4(),
+    // A guard may be dropped after the thread-local storage of its thread.
+    let bits = RESERVE.try_with(|reserve| reserve.borrow_mut().take());
+    let bits = bits.unwrap_or_else(|_| Reserve::empty().take());
+    // Where the system gives no random bytes, `uuid` has to use its own generator.
+    bits.map_or_else(Uuid::new_v4, |bits| uuid::Builder::from_random_bytes(bits).into_uuid())
+}
+
+thread_local! {
+    static RESERVE: RefCell<Reserve> = const { RefCell::new(Reserve::empty()) };
+}
+
+/// Random bytes of the system that were not used yet. Asking for sixteen takes as long as asking for all
+/// of these, and longer than all else that a free lock in memory needs.
+struct Reserve {
+    bytes: [u8; 1024],
+    left: usize,
+    /// A forked child process must not use those of its parent.
+    process: u32,
+    #[cfg(test)]
+    fills: usize,
+}
+
+impl Reserve {
+    const fn empty() -> Self {
+        Self {
+            bytes: [0; 1024],
+            left: 0,
+            process: 0,
+            #[cfg(test)]
+            fills: 0,
+        }
+    }
+
+    fn take(&mut self) -> Option<[u8; 16]> {
+        let process = process();
+        if self.left == 0 || self.process != process {
+            (self.left, self.process) = (0, process);
+            getrandom::fill(&mut self.bytes).ok()?;
+            self.left = self.bytes.len();
+            #[cfg(test)]
+            {
+                self.fills += 1;
+            }
+        }
+        let (rest, bits) = self.bytes.get(..self.left)?.split_last_chunk()?;
+        self.left = rest.len();
+        Some(*bits)
     }
 }
 
@@ -205,5 +248,31 @@ pub(crate) mod simulated {
             with(&mut env);
             env
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_64_000_pairs_take_at_most_2_000_calls_of_the_system() {
+        let mut reserve = Reserve::empty();
+        let drawn: BTreeSet<_> = (0..64_000).map(|_| reserve.take().unwrap()).collect();
+        assert_eq!(drawn.len(), 64_000);
+        assert!(reserve.fills <= 2_000, "{}", reserve.fills);
+    }
+
+    #[test]
+    fn a_forked_child_process_draws_other_bits_than_its_parent() {
+        let mut parent = Reserve::empty();
+        parent.take().unwrap();
+        let Reserve { bytes, left, fills, .. } = parent;
+        let process = process().wrapping_add(1);
+        let mut child = Reserve { bytes, left, process, fills };
+        assert_ne!(parent.take(), child.take());
+        assert_eq!((parent.fills, child.fills), (1, 2));
     }
 }
