@@ -41,6 +41,8 @@ pub(crate) struct SentEntry {
     pub(crate) asks: bool,
     /// How often it was redirected.
     pub(super) hops: u8,
+    /// Whether a caller waited for the answer when it was written.
+    is_awaited: bool,
     /// Its command, for a planted fault.
     #[cfg(test)]
     pub(super) copy: Option<Command>,
@@ -110,6 +112,7 @@ impl QueueEntry {
             deadline,
             asks: false,
             hops: 0,
+            is_awaited: false,
             #[cfg(test)]
             copy: None,
         };
@@ -242,6 +245,8 @@ pub(super) struct InFlight {
     entries: VecDeque<Option<SentEntry>>,
     /// The sequence number of the first entry. The others follow without gaps.
     first: u64,
+    /// For how many of them a caller waited when they were written.
+    awaited: usize,
 }
 
 impl InFlight {
@@ -250,8 +255,16 @@ impl InFlight {
         self.first.wrapping_add(self.entries.len() as u64)
     }
 
-    pub(super) fn push(&mut self, entry: SentEntry) {
+    pub(super) fn push(&mut self, mut entry: SentEntry) {
+        entry.is_awaited = entry.origin.is_awaited();
+        self.awaited += usize::from(entry.is_awaited);
         self.entries.push_back(Some(entry));
+    }
+
+    /// Whether a caller waits for one of the answers. One that was told meanwhile that none came in time
+    /// counts until the answer comes.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited > 0
     }
 
     fn index(&self, seq: u64) -> Option<usize> {
@@ -265,6 +278,7 @@ impl InFlight {
     pub(super) fn take(&mut self, seq: u64) -> Option<SentEntry> {
         let index = self.index(seq)?;
         let entry = self.entries.get_mut(index)?.take()?;
+        self.awaited -= usize::from(entry.is_awaited);
         while let Some(None) = self.entries.front() {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
@@ -290,7 +304,7 @@ impl InFlight {
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = SentEntry> {
-        self.first = self.next_seq();
+        (self.first, self.awaited) = (self.next_seq(), 0);
         std::mem::take(&mut self.entries).into_iter().flatten()
     }
 }

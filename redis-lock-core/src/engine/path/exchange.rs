@@ -70,7 +70,7 @@ impl Traffic {
         }
         let late = self.late();
         // Where a caller waits for what is under way, what follows goes with the next commands, in one batch.
-        let waits = self.written.iter().any(|entry| entry.origin.is_awaited());
+        let waits = self.written.is_awaited();
         let awaited = self.waiting.iter().any(|entry| entry.origin.is_awaited());
         let was_sent = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
