@@ -300,7 +300,10 @@ fn a_loss_is_reported_once_with_its_reason_inside_its_hold() {
     lose(&guard);
     let lost = first("gone", "lost");
     assert_eq!(lost.level, Level::WARN);
-    assert!(lost.fields["reason"].contains("it hangs"), "{lost:?}");
+    assert_eq!(lost.fields["reason"], "forced");
+    assert!(lost.fields["why"].contains("it hangs"), "{lost:?}");
+    let held = lost.number("held_ms");
+    assert_eq!((held * 1e3).round() / 1e3, held, "it has decimals of no meaning");
     assert_eq!(lost.within, ["hold"]);
     assert_eq!(first("gone", "released by force").level, Level::WARN);
     drop(guard);
@@ -322,7 +325,8 @@ fn missed_renewals_and_failed_commands_are_reported() {
     assert_eq!(missed.level, Level::WARN);
     first("cut", "a command failed");
     lose(&guard);
-    assert!(first("cut", "lost").fields["reason"].contains("lease ended"));
+    assert_eq!(first("cut", "lost").fields["reason"], "expired");
+    assert!(first("cut", "lost").fields["why"].contains("lease ended"));
     proxy.pass();
 }
 

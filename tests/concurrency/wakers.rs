@@ -400,62 +400,69 @@ fn subscribers_that_block_when_asked(path: Path) {
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_for_a_crowd(path: Path) {
-    let scene = Scene::by(path);
-    // More than there may be threads to tell people.
-    let keys: Vec<_> = (0..80).map(|number| format!("crowd{number} {path:?}")).collect();
-    let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-    for key in &keys {
-        subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
-    }
-    let wait = |key: &String| {
-        let (locks, key) = (scene.locks.clone(), key.clone());
-        thread::spawn(move || locks.mutex(key).ttl(LONG).wait(PATIENCE).blocking_acquire())
-    };
-    let waiting: Vec<_> = keys.iter().map(wait).collect();
-    eventually(PATIENCE, "many are blocked", || subscriber::have_met(&keys) > 10);
-    scene.assert_others_go_on();
-    scene.gate.0.open();
-    theirs.into_iter().for_each(|guard| guard.blocking_release().unwrap());
-    for waiting in waiting {
-        waiting.join().unwrap().unwrap().blocking_release().unwrap();
-    }
-    scene.end();
+    in_own_process(|| {
+        let scene = Scene::by(path);
+        // More than there may be threads to tell people.
+        let keys: Vec<_> = (0..80).map(|number| format!("crowd{number} {path:?}")).collect();
+        let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        for key in &keys {
+            subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
+        }
+        let wait = |key: &String| {
+            let (locks, key) = (scene.locks.clone(), key.clone());
+            thread::spawn(move || locks.mutex(key).ttl(LONG).wait(PATIENCE).blocking_acquire())
+        };
+        let waiting: Vec<_> = keys.iter().map(wait).collect();
+        eventually(PATIENCE, "it blocks", || subscriber::have_met(&keys) > 0);
+        scene.assert_others_go_on();
+        scene.gate.0.open();
+        theirs.into_iter().for_each(|guard| guard.blocking_release().unwrap());
+        for waiting in waiting {
+            waiting.join().unwrap().unwrap().blocking_release().unwrap();
+        }
+        scene.end();
+    });
 }
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_at_a_crowd_of_losses(path: Path) {
-    let scene = Scene::by(path);
-    // More than there may be threads to tell people.
-    let keys: Vec<_> = (0..80).map(|number| format!("lost{number} {path:?}")).collect();
-    let take = |key: &String| scene.locks.mutex(key.as_str()).ttl(TTL).blocking_acquire().unwrap();
-    let guards: Vec<_> = keys.iter().map(take).collect();
-    for key in &keys {
-        subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
-        scene.server.query::<()>(redis::cmd("DEL").arg(format!("lock:{key}"))).unwrap();
-    }
-    let are_lost = || guards.iter().all(|guard| guard.state() == LockState::Lost);
-    eventually(PATIENCE, "the losses are noticed", are_lost);
-    eventually(PATIENCE, "many are blocked", || subscriber::have_met(&keys) > 10);
-    scene.assert_others_go_on();
-    scene.gate.0.open();
-    drop(guards);
-    scene.end();
+    in_own_process(|| {
+        let scene = Scene::by(path);
+        // More than there may be threads to tell people.
+        let keys: Vec<_> = (0..80).map(|number| format!("lost{number} {path:?}")).collect();
+        let take =
+            |key: &String| scene.locks.mutex(key.as_str()).ttl(TTL).blocking_acquire().unwrap();
+        let guards: Vec<_> = keys.iter().map(take).collect();
+        for key in &keys {
+            subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
+            scene.server.query::<()>(redis::cmd("DEL").arg(format!("lock:{key}"))).unwrap();
+        }
+        let are_lost = || guards.iter().all(|guard| guard.state() == LockState::Lost);
+        eventually(PATIENCE, "the losses are noticed", are_lost);
+        eventually(PATIENCE, "it blocks", || subscriber::have_met(&keys) > 0);
+        scene.assert_others_go_on();
+        scene.gate.0.open();
+        drop(guards);
+        scene.end();
+    });
 }
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_when_the_server_falls_silent(path: Path) {
-    const SILENT: &str = "the lock server fell silent; connecting again";
-    let scene = Scene::by(path);
-    let held = scene.locks.mutex("held").ttl(LONG).blocking_acquire().unwrap();
-    subscriber::arm(SILENT, Some(Arc::clone(&scene.gate.0)));
-    scene.server.freeze();
-    eventually(PATIENCE, "the silence is noticed", || subscriber::has_met(SILENT));
-    scene.server.thaw();
-    scene.assert_others_go_on();
-    assert!(held.is_held());
-    scene.gate.0.open();
-    held.blocking_release().unwrap();
-    scene.end();
+    in_own_process(|| {
+        const SILENT: &str = "the lock server is unreachable: it fell silent; connecting again";
+        let scene = Scene::by(path);
+        let held = scene.locks.mutex("held").ttl(LONG).blocking_acquire().unwrap();
+        subscriber::arm(SILENT, Some(Arc::clone(&scene.gate.0)));
+        scene.server.freeze();
+        eventually(PATIENCE, "the silence is noticed", || subscriber::has_met(SILENT));
+        scene.server.thaw();
+        scene.assert_others_go_on();
+        assert!(held.is_held());
+        scene.gate.0.open();
+        held.blocking_release().unwrap();
+        scene.end();
+    });
 }
 
 macro_rules! by_engine_and_task {

@@ -73,6 +73,32 @@ fn h3_a_call_that_would_wait_for_its_own_thread_is_refused_at_once() {
     assert!(text.contains("spawn_blocking"), "{text}");
 }
 
+/// On a runtime with workers as well: the body goes on only when the call beside it has ended.
+#[test]
+fn a_call_beside_a_body_of_the_same_task_is_refused_at_once() {
+    let outcome = ends(|| {
+        let locks = Locks::in_memory();
+        let joined = async move {
+            let (begun, has_begun) = oneshot::channel();
+            let body = locks.mutex("k").run(async |_| {
+                let _ = begun.send(());
+                sleep(Duration::from_millis(50)).await;
+            });
+            let beside = async {
+                has_begun.await.unwrap();
+                blocks(&locks)
+            };
+            let (ran, refused) = tokio::join!(body, beside);
+            ran.unwrap();
+            blocks(&locks).unwrap();
+            refused
+        };
+        let workers = runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        workers.block_on(workers.spawn(joined)).unwrap()
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
 #[test]
 fn the_same_for_blocking_requests_of_every_kind() {
     let outcomes = ends(|| {

@@ -145,6 +145,7 @@ impl LockRequest {
         F: RunBody<T>,
     {
         self.remembers_nothing("run")?;
+        let body = Box::new(body);
         let guard = self.acquire().await?;
         scope::run(guard, body).await
     }
@@ -174,6 +175,7 @@ impl LockRequest {
         F: RunBody<Result<T, E>>,
         E: From<LockError>,
     {
+        let body = Box::new(body);
         let guard = self.acquire().await?;
         scope::try_run(guard, body).await
     }

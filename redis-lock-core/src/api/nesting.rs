@@ -11,6 +11,7 @@ use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::names::Names;
+use crate::lock::hold::Hold;
 use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
 
 thread_local! {
@@ -198,20 +199,37 @@ fn polls_a_task() -> bool {
     has_limit
 }
 
-/// The key that this thread would wait for without an end if `demand` blocked it now: tasks of the
-/// runtime that it drives hold it, or wait for it and came first.
+/// The key that this thread would wait for without an end if `demand` blocked it now: a body that the same
+/// task polls holds it, or tasks of the runtime that the thread drives hold it, or wait for it and came first.
 pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String> {
-    demand.runtime.filter(|_| demand.terms.wait == Wait::Forever)?;
-    let blocking = demand.names.all().find(|names| is_taken(locks, names, demand))?;
-    polls_a_task().then(|| blocking.user_key().to_owned())
+    if demand.terms.wait != Wait::Forever {
+        return None;
+    }
+    let (task, runtime) = (task::try_id(), demand.runtime);
+    let by_body = |_: &Demand, hold: Option<&Hold>| hold.is_some_and(|hold| hold.task() == task);
+    // One that waits may get the lock before its time is over, and can't go on then.
+    let by_runtime = |other: &Demand, hold: Option<&Hold>| {
+        other.runtime == runtime && (hold.is_some() || other.terms.wait != Wait::None)
+    };
+    let taken = |stops: &dyn Fn(&Demand, Option<&Hold>) -> bool| {
+        demand.names.all().find(|names| is_taken(locks, names, demand, stops))
+    };
+    let own = task.and_then(|_| taken(&by_body));
+    let blocking =
+        own.or_else(|| runtime.and_then(|_| taken(&by_runtime)).filter(|_| polls_a_task()));
+    blocking.map(|names| names.user_key().to_owned())
 }
 
-/// Whether tasks of the same runtime keep this key from `demand`.
-fn is_taken(locks: &Locks, names: &Names, demand: &Demand) -> bool {
+/// Whether those that stop it keep this key from `demand`.
+fn is_taken(
+    locks: &Locks,
+    names: &Names,
+    demand: &Demand,
+    stops: &dyn Fn(&Demand, Option<&Hold>) -> bool,
+) -> bool {
     let mut beside = 0_u32;
-    locks.link().any_demand(names.main(), &mut |other, has_lock| {
-        // One that waits may get the lock before its time is over, and can't go on then.
-        if other.runtime != demand.runtime || !(has_lock || other.terms.wait != Wait::None) {
+    locks.link().any_demand(names.main(), &mut |other, hold| {
+        if !stops(other, hold) {
             return false;
         }
         beside += 1;

@@ -95,7 +95,8 @@ impl LockRequest {
     /// [`LockError::Crowded`](crate::LockError::Crowded) at once.
     ///
     /// Calls that don't wait don't count. For several keys, so many may wait for any of them, and each call that
-    /// has to wait for them counts at every key. The call that is one too many does not ask the server, so it does not learn that what it wants to do
+    /// has to wait for them counts at every key. Calls for several keys that come at the same moment may be a few
+    /// more. The call that is one too many does not ask the server, so it does not learn that what it wants to do
     /// [once](Self::once) is done already.
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.options.max_waiters = Some(most);

@@ -5,6 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::task::Poll;
 
+use tokio::task;
+
 use crate::api::nesting;
 use crate::domain::value::Finish;
 use crate::observe;
@@ -36,6 +38,7 @@ impl BodyLock {
     /// call its runtime may stand still.
     pub(crate) fn put(&self, guard: Guard) -> Result<&Guard, LockError> {
         let guard = self.guard.get_or_init(|| guard);
+        guard.hold().runs_in(task::try_id());
         guard.loss().map_or(Ok(guard), Err)
     }
 
@@ -73,17 +76,13 @@ impl BodyLock {
     }
 
     /// Polls the body until it ends or the lock is lost.
-    async fn watch<F: Future>(
-        &self,
-        mut body: Pin<&mut Option<F>>,
-    ) -> Result<F::Output, LockError> {
+    async fn watch<F: Future>(&self, body: &mut Pin<Box<F>>) -> Result<F::Output, LockError> {
         let mut interrupted = pin!(self.interrupted());
         poll_fn(|context| {
             if let Some(error) = self.interruption() {
                 return Poll::Ready(Err(error));
             }
-            let poll = || body.as_mut().as_pin_mut().map_or(Poll::Pending, |it| it.poll(context));
-            match self.within(poll) {
+            match self.within(|| body.as_mut().poll(context)) {
                 Poll::Ready(value) => Poll::Ready(Ok(value)),
                 Poll::Pending => interrupted.as_mut().poll(context).map(Err),
             }
@@ -158,7 +157,7 @@ where
     F: AsyncFnOnce(&Guard) -> T,
 {
     let held = BodyLock::default();
-    let body = body(held.put(guard)?);
+    let body = Box::pin(body(held.put(guard)?));
     let (value, lost) = watched(&held, body, |_| Finish::Release).await?;
     lost.map_or(Ok(value), Err)
 }
@@ -170,7 +169,7 @@ where
     E: From<LockError>,
 {
     let held = BodyLock::default();
-    let body = body(held.put(guard)?);
+    let body = Box::pin(body(held.put(guard)?));
     let (value, lost) = watched(&held, body, Finish::of).await?;
     held_to_end(value, lost)
 }
@@ -190,7 +189,7 @@ where
     let guard = held.put(guard)?;
     let finish =
         |value: &Result<T, E>| value.as_ref().map_or(Finish::Release, |value| finish(guard, value));
-    let (value, lost) = watched(&held, body(guard), finish).await?;
+    let (value, lost) = watched(&held, Box::pin(body(guard)), finish).await?;
     held_to_end(value, lost)
 }
 
@@ -208,24 +207,26 @@ where
     F: AsyncFnMut(&Guard) -> T,
 {
     let held = BodyLock::default();
-    let body = body(held.put(guard).ok()?);
+    let body = Box::pin(body(held.put(guard).ok()?));
     let (value, lost) = watched(&held, body, |_| Finish::Release).await.ok()?;
     Some(lost.map_or(Ok(value), Err))
 }
 
 /// The body's value, and how the lock was lost if it was lost by then. Fails when the body was dropped
 /// because of that.
+///
+/// The body is in a box: it is moved through several futures, each of which has room for it, and calls
+/// may be nested.
 async fn watched<F: Future>(
     held: &BodyLock,
-    body: F,
+    mut body: Pin<Box<F>>,
     finish: impl FnOnce(&F::Output) -> Finish,
 ) -> Result<(F::Output, Option<LockError>), LockError> {
-    let mut body = pin!(Some(body));
     // Dropped before the body, when the call is cancelled.
     let mut leaving = LeavingBody(Some(held));
-    let ended = held.watch(body.as_mut()).await;
+    let ended = held.watch(&mut body).await;
     let lost = held.loss();
-    held.within(|| body.set(None));
+    held.within(|| drop(body));
     leaving.0 = None;
     let finish = match &ended {
         Ok(value) if lost.is_none() => finish(value),
@@ -308,6 +309,63 @@ mod tests {
         let short = locks.mutex("k").ttl(Duration::from_millis(100)).renew(false);
         let lost = short.blocking_acquire().unwrap();
         (lost, locks.mutex("k").blocking_acquire().unwrap())
+    }
+
+    /// How large the future of a call is whose body has this many bytes of its own, and the same call as the
+    /// body of six others.
+    fn sizes<const BYTES: usize>() -> (usize, usize) {
+        macro_rules! run {
+            ($locks:ident, $body:expr) => {
+                $locks.mutex("k").run(async |_| $body)
+            };
+        }
+        let locks = Locks::in_memory();
+        let own = async || {
+            let bytes = [0_u8; BYTES];
+            std::future::ready(()).await;
+            std::hint::black_box(bytes);
+        };
+        let one = run!(locks, own().await);
+        let six = run!(locks, {
+            let _ = run!(locks, {
+                let _ = run!(locks, {
+                    let _ = run!(locks, {
+                        let _ = run!(locks, {
+                            let _ = run!(locks, own().await).await;
+                        })
+                        .await;
+                    })
+                    .await;
+                })
+                .await;
+            })
+            .await;
+        });
+        (size_of_val(&one), size_of_val(&six))
+    }
+
+    #[test]
+    fn the_future_of_a_call_has_one_size_whatever_its_body_is() {
+        let (small, nested) = sizes::<1>();
+        assert_eq!(sizes::<16_384>(), (small, nested));
+        assert!(small <= 2_048 && nested <= small + 64, "{small}, {nested}");
+    }
+
+    #[test]
+    fn the_futures_of_try_run_and_lead_have_no_room_for_the_body() {
+        let locks = Locks::in_memory();
+        let large = async || {
+            let bytes = [0_u8; 16_384];
+            std::future::ready(()).await;
+            std::hint::black_box(bytes);
+        };
+        let tried = locks.mutex("k").try_run(async |_| {
+            large().await;
+            Ok::<_, LockError>(())
+        });
+        let leads = locks.mutex("k").lead(async |_| large().await);
+        let sizes = [size_of_val(&tried), size_of_val(&leads)];
+        assert!(sizes.iter().all(|size| *size <= 2_048), "{sizes:?}");
     }
 
     #[test]

@@ -385,6 +385,24 @@ pub enum LossReason {
     HoldLimit,
 }
 
+impl LossReason {
+    /// Its name in events and metrics.
+    #[cfg_attr(
+        not(any(feature = "metrics", feature = "tracing")),
+        expect(dead_code, reason = "nothing is reported without the features")
+    )]
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Overwritten { .. } => "overwritten",
+            Self::Removed { because: Some(_) } => "forced",
+            Self::Removed { because: None } => "removed",
+            Self::Shutdown => "shutdown",
+            Self::HoldLimit => "hold_limit",
+        }
+    }
+}
+
 fn by_force(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }

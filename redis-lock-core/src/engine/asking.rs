@@ -1,7 +1,6 @@
 //! A caller's place among the waiters of a lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
@@ -15,8 +14,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEnd;
 use crate::domain::value::Finish;
+use crate::lock::WaitingCall;
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, WaitingCall};
 use crate::{LockError, observe};
 
 /// Has a link to the engine.
@@ -62,7 +61,6 @@ impl<L: HasLink> Asking<L> {
         }
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
-                core.table.has_several.store(true, Ordering::Relaxed);
                 // A lease that lingers in this process must not block keys that this process asks
                 // for.
                 for names in demand.names.all() {
@@ -79,9 +77,9 @@ impl<L: HasLink> Asking<L> {
                     }
                 });
             }
-            let beside = if is_limited { core.waiting_beside(&id.main) } else { 0 };
+            let beside = if is_limited { core.table.beside.refused(&id.main) } else { 0 };
             let waiting = |shard: &Shard| match is_limited {
-                true => Machine::waiting(shard.of_key(&id.main)) + beside,
+                true => shard.crowd(&id.main).waiting() + beside,
                 false => 0,
             };
             core.step_in(&id, true, waiting, work, |machine, env| {
@@ -151,8 +149,8 @@ impl Core {
             return None;
         };
         let waiting = |names: &Names| -> usize {
-            let beside = self.waiting_beside(names.main());
-            Machine::waiting(self.table.shard(names.main()).of_key(names.main())) + beside
+            let beside = self.table.beside.refused(names.main());
+            self.table.shard(names.main()).crowd(names.main()).waiting() + beside
         };
         let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
         let key = || demand.key().to_owned();
@@ -175,19 +173,6 @@ impl Core {
             });
         });
         taken
-    }
-
-    /// How many calls have to wait for several keys of which this is one, and not the first.
-    fn waiting_beside(&self, main: &str) -> usize {
-        if !self.table.has_several.load(Ordering::Relaxed) {
-            return 0;
-        }
-        let waits = |machine: &Machine<_>| {
-            let is_beside = machine.any_other_key(&|other| other == main);
-            is_beside && Machine::refused_before(std::iter::once(machine)) > 0
-        };
-        // Each has a machine of its own.
-        self.table.count(waits)
     }
 }
 

@@ -24,7 +24,7 @@ use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
-use crate::observe::{Audience, Observation};
+use crate::observe::Observation;
 use crate::store::wire::contained;
 use crate::store::{Answer, Command};
 use crate::sync::{NewsWaiters, NonPoisonMutex};
@@ -37,8 +37,6 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: NoticeList<Notice>,
-    /// Those who must not occupy all threads that carry out notices.
-    pub(super) audience: Audience,
     pub(super) reaper: NonPoisonMutex<Reaper>,
     pub(super) pending: Arc<PendingReleases>,
     pub(super) released: NonPoisonMutex<Released>,
@@ -65,6 +63,9 @@ pub(crate) struct Core {
     process: u32,
     /// A reference to itself, for tasks and threads that it starts.
     pub(super) me: Weak<Self>,
+    /// How often its thread panics, as a bug in the engine would make it.
+    #[cfg(test)]
+    pub(super) crashes: std::sync::atomic::AtomicU8,
 }
 
 thread_local! {
@@ -82,7 +83,6 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: NoticeList::default(),
-            audience: Audience::default(),
             reaper: NonPoisonMutex::default(),
             pending: Arc::default(),
             released: NonPoisonMutex::default(),
@@ -100,7 +100,16 @@ impl Core {
             has_ended: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
             process: crate::domain::env::process(),
+            #[cfg(test)]
+            crashes: Default::default(),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn crash_if_planted(&self) {
+        let left = |left: u8| left.checked_sub(1);
+        let crashes = self.crashes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+        assert!(crashes.is_err(), "a planted bug");
     }
 
     pub(super) fn shared(&self) -> Option<Arc<Self>> {
@@ -210,7 +219,11 @@ impl Core {
             }
         }
         let mut due = timers.settle(id, resident);
-        let (is_idle, changes_line) = (resident.machine.is_idle(), resident.changes_line());
+        let is_idle = resident.machine.is_idle();
+        let changes_line = id.has_own_machine() && resident.changes_line();
+        if id.has_own_machine() {
+            self.table.beside.correct(id, resident);
+        }
         if changes_line {
             due = shard.change_line(id, now).into_iter().chain(due).min();
         }
@@ -234,19 +247,24 @@ impl Core {
         // Not under a lock, because what ends with a hold may run the user's code.
         effects.moved.clear();
         // Most steps have none.
-        for mut later in effects.later.drain(..) {
-            match &mut later {
-                Later::Lost(hold) | Later::Superseded(hold) => {
-                    self.wake_each(Arc::clone(hold), hold.waiting());
+        for later in effects.later.drain(..) {
+            match later {
+                Later::Lost(hold) => {
+                    self.wake_each(Arc::clone(&hold), hold.waiting());
+                    hold.report_loss();
                 }
-                Later::Observe(observation) => {
-                    if let Observation::Missed { fault, is_first, .. } = &mut **observation {
-                        *is_first = self.note_missed(&self.places.of(&id.main), fault, notices);
+                Later::Superseded(hold) => {
+                    self.wake_each(Arc::clone(&hold), hold.waiting());
+                    hold.report_superseded();
+                }
+                Later::Observe(mut observation) => {
+                    if let Observation::Missed { fault, is_first, .. } = &mut *observation {
+                        *is_first = self.note_missed(&self.places.of(&id.main), fault);
                     }
+                    observation.tell();
                 }
-                _ => {}
+                later => notices.push_back(Notice::Later(later)),
             }
-            notices.push_back(Notice::Later(later));
         }
     }
 

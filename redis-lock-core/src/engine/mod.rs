@@ -6,6 +6,7 @@
 //! timers.
 
 mod asking;
+mod beside;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
@@ -40,7 +41,6 @@ pub(crate) use runtime::BlockingCall;
 pub(crate) use table::{Handle, NotGranted};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -168,24 +168,20 @@ impl Link {
     }
 
     /// Whether `is_it` says so of the demand of a caller of this process that has a lock with this
-    /// key, or waits for one. It is told whether that caller has it.
+    /// key, or waits for one. It gets the hold of one that has it.
     pub(crate) fn any_demand(
         &self,
         main: &str,
-        is_it: &mut dyn FnMut(&Demand, bool) -> bool,
+        is_it: &mut dyn FnMut(&Demand, Option<&Hold>) -> bool,
     ) -> bool {
         let (now, table) = (Moment::now(), &self.core.table);
         if table.shard(main).of_key(main).any(|machine| machine.any_demand(now, is_it)) {
             return true;
         }
-        // Locks of several keys are found by the first of them.
-        let has_it = |machine: &Machine<Handle>| machine.any_other_key(&|key| key == main);
-        self.core.table.has_several.load(Ordering::Relaxed)
-            && table.ids().iter().filter(|id| id.has_own_machine()).any(|id| {
-                let shard = table.shard(&id.main);
-                let machine = shard.get(id).map(|resident| &resident.machine);
-                machine.is_some_and(|it| has_it(it) && it.any_demand(now, is_it))
-            })
+        table.beside.ids(main).iter().any(|id| {
+            let shard = table.shard(&id.main);
+            shard.get(id).is_some_and(|resident| resident.machine.any_demand(now, is_it))
+        })
     }
 
     /// The hold of a token was ended by force: the machine that has it asks the server.
@@ -197,7 +193,14 @@ impl Link {
     /// Panics, as a bug in the engine would.
     #[cfg(test)]
     pub(crate) fn crash(&self) {
-        run::PANIC.store(true, Ordering::SeqCst);
+        self.core.crashes.store(1, std::sync::atomic::Ordering::SeqCst);
+        self.core.waker.wake();
+    }
+
+    /// Panics once more while the failure is handled.
+    #[cfg(test)]
+    pub(crate) fn crash_for_good(&self) {
+        self.core.crashes.store(2, std::sync::atomic::Ordering::SeqCst);
         self.core.waker.wake();
     }
 
@@ -324,28 +327,27 @@ fn spawn(core: &Arc<Core>) {
         // The simulation drives the core itself.
         return;
     }
-    let core = Arc::clone(core);
-    let engine = {
-        let core = Arc::clone(&core);
-        move || {
-            observe::numbers::describe();
-            loop {
-                match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
-                    Ok(()) => return,
-                    // A bug made the engine panic. What it knew may be wrong, so every hold ends as
-                    // lost, and a new engine starts from nothing.
-                    Err(_) => {
-                        observe::log::bug(BUG);
-                        core.fail_all();
-                    }
-                }
-            }
+    observe::describe();
+    let ending = EndsCore(Arc::clone(core));
+    let engine = move || {
+        let core = &ending.0;
+        while catch_unwind(AssertUnwindSafe(|| run::serve(core))).is_err() {
+            // A bug made the engine panic. What it knew may be wrong, so every hold ends as lost, and a
+            // new engine starts from nothing.
+            observe::log::bug(BUG);
+            core.fail_all();
         }
     };
-    if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
-        // Without its thread the engine could answer no request.
-        core.act(|work| core.end(work));
-        run::end(&core);
+    // Where no thread can be started, the closure is dropped, and with it what ends the core.
+    let _ = thread::Builder::new().name("redis-locks".into()).spawn(engine);
+}
+
+/// Ends the core when its thread ends, for whatever reason. No request could be answered then.
+struct EndsCore(Arc<Core>);
+
+impl Drop for EndsCore {
+    fn drop(&mut self) {
+        run::end(&self.0);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Notices: what runs the user's code, such as wakers, subscribers, and the drops of what they
-//! hold.
+//! Notices: what runs the user's code, such as wakers, and the drops of what they hold. Subscribers have
+//! a thread of their own.
 //!
 //! No notice runs while a mutex of the engine is locked, and none runs on the engine's thread.
 //! Threads take notices from one list and carry them out one at a time. A notice that panics or
@@ -13,7 +13,6 @@ use super::path::{QueueEntry, Settled, Told};
 use super::places::Place;
 use super::table::Handle;
 use crate::lock::{Effects, Later};
-use crate::observe::Observation;
 
 /// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
 /// a box.
@@ -26,12 +25,6 @@ pub(crate) enum Notice {
     Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
-}
-
-impl Notice {
-    pub(super) fn observe(observation: Observation) -> Self {
-        Self::Later(Later::Observe(Box::new(observation)))
-    }
 }
 
 /// What follows a step: outcomes to hand over, entries to send, notices to carry out.

@@ -2,7 +2,6 @@
 //! server, and carries out notices.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -20,8 +19,8 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names;
 use crate::domain::value::Finish;
 use crate::lock::hold::Hold;
-use crate::lock::{Later, Machine, Outcome, Outgoing};
-use crate::observe::{Observation, OutageLine};
+use crate::lock::{Later, Outcome, Outgoing};
+use crate::observe::{self, OutageLine, caught};
 use crate::store::Answer;
 use crate::store::redis::NextPart;
 use crate::store::wire::{Map, NodeName, Redirect, UNWANTED};
@@ -73,15 +72,15 @@ impl Core {
 
     fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
         let is_unknown = matches!(outcome, Outcome::Unknown(_));
-        self.note_outcome(&self.places.of(&id.main), &outcome, &mut work.notices);
+        self.note_outcome(&self.places.of(&id.main), &outcome);
         let is_busy = matches!(outcome, Outcome::Answered(Answer::Busy(_)));
-        let waiting =
-            |shard: &Shard| match shard.get(id).filter(|_| is_busy && id.has_own_machine()) {
-                Some(resident) if resident.machine.may_be_crowded() => {
-                    Machine::refused_before(shard.of_key(&id.main))
-                }
-                _ => 0,
-            };
+        let waiting = |shard: &Shard| match shard
+            .get(id)
+            .filter(|_| is_busy && id.has_own_machine())
+        {
+            Some(resident) if resident.machine.may_be_crowded() => shard.crowd(&id.main).refused,
+            _ => 0,
+        };
         self.step_in(id, false, waiting, work, |machine, env| {
             machine.outcome(number, outcome, env);
         });
@@ -125,23 +124,18 @@ impl Core {
     }
 
     /// A question of a machine has its outcome.
-    pub(super) fn note_outcome(
-        &self,
-        place: &Place,
-        outcome: &Outcome,
-        list: &mut VecDeque<Notice>,
-    ) {
+    pub(super) fn note_outcome(&self, place: &Place, outcome: &Outcome) {
         match outcome {
             Outcome::Answered(_) if !self.outages.are_any() => {}
             Outcome::Answered(answer) => {
                 let has_written = matches!(answer, Answer::Held { .. });
-                list.extend(notices(self.outages.answers(place.id, has_written, Moment::now())));
+                tell(self.outages.answers(place.id, has_written, Moment::now()));
             }
             // The path tells if the next connection can't be made either.
             Outcome::Unknown(fault) if fault.kind == BackendErrorKind::Unreachable => {}
             Outcome::Refused(fault) | Outcome::Unknown(fault) => {
                 if is_of_server(fault) && !self.is_shut() {
-                    list.extend(notices(self.outages.fails(place, fault, Moment::now()).1));
+                    tell(self.outages.fails(place, fault, Moment::now()).1);
                 }
             }
         }
@@ -149,37 +143,31 @@ impl Core {
 
     /// A renewal of a lock was missed. Operators are told of the first lock of each outage, because
     /// all locks of a server miss theirs at the same time. Returns whether this is the first.
-    pub(super) fn note_missed(
-        &self,
-        place: &Place,
-        fault: &Fault,
-        list: &mut VecDeque<Notice>,
-    ) -> bool {
+    pub(super) fn note_missed(&self, place: &Place, fault: &Fault) -> bool {
         let now = Moment::now();
         let (is_first, line) = match fault.kind {
             BackendErrorKind::Unreachable => self.outages.disconnects(place, fault, now),
             _ => self.outages.fails(place, fault, now),
         };
-        list.extend(notices(line));
+        tell(line);
         is_first
     }
 
     /// The map was read.
-    pub(super) fn note_places(&self, work: &mut Work) {
+    pub(super) fn note_places(&self) {
         if self.outages.are_any() {
             let places: Vec<_> = self.places.all().iter().map(|place| place.id).collect();
             let now = Moment::now();
             let lines = self.outages.connects(UNROUTED, now);
             let gone = self.outages.retain(&places, now);
-            work.notices.extend(notices(lines.into_iter().chain(gone)));
+            tell(lines.into_iter().chain(gone));
         }
     }
 
     /// Runs the user's code, and catches its panics.
     pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
-        let run = AssertUnwindSafe(|| self.run(notice, work));
         // The notice itself is done: the value was sent before the waker ran.
-        let _ = catch_unwind(run);
+        caught(|| self.run(notice, work));
     }
 
     fn run(&self, notice: Notice, work: &mut Work) {
@@ -199,10 +187,9 @@ impl Core {
             Notice::Later(Later::Confirm(confirm, outcome)) => {
                 drop(confirm.send(outcome.map_err(|error| *error)));
             }
-            Notice::Later(Later::Lost(hold)) => hold.report_end(Some(&self.audience)),
-            Notice::Later(Later::Superseded(hold)) => hold.report_superseded(&self.audience),
-            Notice::Later(Later::Observe(observation)) => observation.tell(&self.audience),
             Notice::Later(Later::Broken(machine)) => drop(machine),
+            // They are reported on another thread.
+            Notice::Later(Later::Lost(_) | Later::Superseded(_) | Later::Observe(_)) => {}
             Notice::Told(told) => told.tell(),
             Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
@@ -393,7 +380,7 @@ impl Core {
             let is_here = |main: &str| self.places.of(main).id == place.id;
             place.path.traffic().give_up_moved(is_here, &mut results);
         }
-        self.note_places(work);
+        self.note_places();
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {
@@ -416,7 +403,7 @@ fn is_of_server(fault: &Fault) -> bool {
     !is_of_lock && !is_ours && !fault.class.is_moving() && fault.kind != BackendErrorKind::Foreign
 }
 
-/// Notices that give operators their lines.
-pub(super) fn notices(lines: impl IntoIterator<Item = OutageLine>) -> impl Iterator<Item = Notice> {
-    lines.into_iter().map(|line| Notice::observe(Observation::Outage(line)))
+/// Gives operators their lines.
+pub(super) fn tell(lines: impl IntoIterator<Item = OutageLine>) {
+    lines.into_iter().for_each(observe::log::outage);
 }

@@ -19,15 +19,12 @@ use super::places::{Place, PlaceId};
 use super::runtime::BlockingCall;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
+use crate::observe::caught;
 use crate::store::wire::{Directory, Map, keep_listening};
 use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
-
-/// Panics, as a bug in the engine would.
-#[cfg(test)]
-pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// The result of a job.
 enum JobReport {
@@ -53,35 +50,45 @@ struct Engine<'a> {
     place_tasks: HashMap<PlaceId, PlaceTasks>,
 }
 
-/// Runs until no reference to the `Locks` is left, or until a shutdown is done.
+/// Runs until no reference to the `Locks` is left, or until a shutdown is done. Without a runtime there is
+/// no I/O, so it returns at once.
 pub(super) fn serve(core: &Arc<Core>) {
     // Although it has a runtime, its thread is no task of it that could read in its place.
     let _call = BlockingCall::begin();
     let built = runtime::Builder::new_current_thread().enable_all().build();
-    if let Ok(runtime) = built {
-        runtime.block_on(async {
-            let (report, inputs) = mpsc::unbounded_channel();
-            let (hint_sender, hints) = mpsc::unbounded_channel();
-            let (place_tasks, work) = (HashMap::new(), Box::default());
-            if let Some(several) = core.places.as_several() {
-                tokio::spawn(keep_watching(Arc::clone(core), Arc::clone(&several.directory)));
-            }
-            let mut engine = Engine { core, work, inputs, report, hints, hint_sender, place_tasks };
-            engine.run().await;
-        });
-    }
-    // Without a runtime there is no I/O, and no request can be answered.
-    let mut work = Work::default();
-    core.end(&mut work);
-    core.notices.add(&mut work.notices);
-    carry_out_rest(core);
-    end(core);
+    let own = OwnRuntime(built.ok());
+    let Some(runtime) = &own.0 else { return };
+    runtime.block_on(async {
+        let (report, inputs) = mpsc::unbounded_channel();
+        let (hint_sender, hints) = mpsc::unbounded_channel();
+        let (place_tasks, work) = (HashMap::new(), Box::default());
+        if let Some(several) = core.places.as_several() {
+            tokio::spawn(keep_watching(Arc::clone(core), Arc::clone(&several.directory)));
+        }
+        let mut engine = Engine { core, work, inputs, report, hints, hint_sender, place_tasks };
+        engine.run().await;
+    });
 }
 
-/// Reports that the engine has ended.
+/// Its end waits for no blocking call, such as the look-up of a host name.
+struct OwnRuntime(Option<runtime::Runtime>);
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Ends the core: calls fail from now on. Each step is taken although a bug makes another one panic.
 pub(super) fn end(core: &Core) {
-    core.notify_end();
-    carry_out_rest(core);
+    let mut work = Work::default();
+    caught(|| core.end(&mut work));
+    core.notices.add(&mut work.notices);
+    caught(|| carry_out_rest(core));
+    caught(|| core.notify_end());
+    caught(|| carry_out_rest(core));
     core.notices.end();
 }
 
@@ -111,9 +118,7 @@ impl Engine<'_> {
     async fn run(&mut self) {
         loop {
             #[cfg(test)]
-            if PANIC.swap(false, std::sync::atomic::Ordering::SeqCst) {
-                panic!("a planted bug");
-            }
+            self.core.crash_if_planted();
             let due = self.turn();
             if self.core.is_done(Moment::now()) {
                 return;

@@ -114,6 +114,8 @@ impl Core {
 
     /// Ends every hold and every wait after the engine failed.
     pub(super) fn fail_all(&self) {
+        #[cfg(test)]
+        self.crash_if_planted();
         let what = "the lock engine failed and was restarted";
         let fault = Fault::new(FaultClass::Refused, what);
         let mut work = Work::default();

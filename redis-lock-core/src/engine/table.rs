@@ -5,17 +5,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
+use super::beside::Beside;
 use super::idle_leases::LingerPauses;
 use super::path::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::domain::value::StoredValue;
 use crate::lock::hold::Hold;
-use crate::lock::{Heard, LineStanding, LineView, Machine};
+use crate::lock::{Crowd, Heard, LineStanding, LineView, Machine};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
@@ -83,8 +85,12 @@ impl Shard {
     pub(super) fn change_line(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.residents.get_mut(id)?;
         resident.standing = resident.machine.standing();
-        let standing = resident.standing;
-        self.lines.entry(Arc::clone(&id.main)).or_default().stand(id.number, standing);
+        let (standing, before) = (resident.standing, resident.crowd);
+        resident.crowd = resident.machine.crowd();
+        let line = self.lines.entry(Arc::clone(&id.main)).or_default();
+        line.crowd.leaves(before);
+        line.crowd.joins(resident.crowd);
+        line.stand(id.number, standing);
         let mut due = None;
         loop {
             let heard = self.heard_first(&id.main);
@@ -118,6 +124,14 @@ impl Shard {
             }
             due.push(id);
         }
+    }
+
+    /// The calls that wait in all machines of a key.
+    pub(super) fn crowd(&self, main: &str) -> Crowd {
+        let mut crowd = self.lines.get(main).map(|line| line.crowd).unwrap_or_default();
+        let pooled = self.get(&LockId::mutex(main));
+        crowd.joins(pooled.map(|resident| resident.machine.crowd()).unwrap_or_default());
+        crowd
     }
 
     /// The machines of a key.
@@ -162,15 +176,14 @@ type SharedShard = (NonPoisonMutex<Shard>, AtomicU64);
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[SharedShard; SHARDS]>,
-    /// Whether locks of several keys were ever asked for.
-    pub(super) has_several: AtomicBool,
+    pub(super) beside: Beside,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
         let shard = |_| (NonPoisonMutex::default(), AtomicU64::new(u64::MAX));
         let shards = Box::new(std::array::from_fn(shard));
-        Self { shards, has_several: AtomicBool::new(false) }
+        Self { shards, beside: Beside::default() }
     }
 
     /// Locks the shard of a key. Nothing slow, and no code of the user, may run while it is locked.
@@ -327,6 +340,10 @@ pub(crate) struct Resident {
     pub(crate) indexed: Option<Arc<str>>,
     /// Where it stands in the line of its key.
     standing: LineStanding,
+    /// What it counts as in that line.
+    crowd: Crowd,
+    /// The demand by whose other keys it is found, and what it counts as there.
+    pub(super) beside: Option<(Arc<Demand>, usize)>,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
@@ -341,14 +358,16 @@ impl Resident {
             timer: Moment::NEVER,
             indexed: None,
             standing: LineStanding::Outside,
+            crowd: Crowd::default(),
+            beside: None,
             idle_entry: None,
             asked: 0,
         }
     }
 
-    /// Whether it stands elsewhere in its line than what was noted.
+    /// Whether it stands elsewhere in its line, or counts as something else, than what was noted.
     pub(super) fn changes_line(&self) -> bool {
-        self.machine.standing() != self.standing
+        self.machine.standing() != self.standing || self.machine.crowd() != self.crowd
     }
 }
 
@@ -362,6 +381,8 @@ const MOST_ASK: usize = if cfg!(test) { 2 } else { 32 };
 struct WaitingLine {
     asking: BTreeSet<u64>,
     held_back: BTreeSet<u64>,
+    /// Of all machines of the key that have a number, also outside of the line.
+    crowd: Crowd,
 }
 
 impl WaitingLine {
@@ -370,7 +391,7 @@ impl WaitingLine {
     }
 
     fn is_empty(&self) -> bool {
-        self.asking.is_empty() && self.held_back.is_empty()
+        self.asking.is_empty() && self.held_back.is_empty() && self.crowd == Crowd::default()
     }
 
     fn stand(&mut self, number: u64, standing: LineStanding) {

@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,6 +54,29 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     guard.blocking_verify().unwrap();
     guard.blocking_release().unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn an_engine_whose_thread_ends_ends_every_call() {
+    let locks = Locks::in_memory();
+    let request = || locks.mutex("job").wait(PATIENCE * 6);
+    let guard = request().blocking_acquire().unwrap();
+    let waiting = thread::spawn({
+        let request = request();
+        move || request.blocking_acquire()
+    });
+    let names = demand("job").names;
+    eventually(PATIENCE, "the other one waits", || {
+        locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
+    });
+    locks.link().crash_for_good();
+
+    eventually(PATIENCE, "the waiter is refused", || waiting.is_finished());
+    assert!(waiting.join().unwrap().is_err());
+    assert!(matches!(request().blocking_acquire(), Err(LockError::Shutdown)));
+    let ended = thread::spawn(move || locks.blocking_shutdown());
+    eventually(PATIENCE, "a shutdown returns", || ended.is_finished());
+    assert_eq!(guard.state(), LockState::Lost);
 }
 
 #[test]
@@ -446,12 +468,11 @@ fn that_no_caller_wants_a_lock_any_more_is_no_outage() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
     let core = locks.link().core();
-    let lines = |what: &'static str| {
-        let mut lines = VecDeque::new();
+    let is_outage = |what: &'static str| {
         let refused = Outcome::Refused(Fault::new(FaultClass::Refused, what));
-        core.note_outcome(core.places.only().unwrap(), &refused, &mut lines);
-        lines.len()
+        core.note_outcome(core.places.only().unwrap(), &refused);
+        core.outages.are_any()
     };
-    assert_eq!(lines(UNWANTED), 0);
-    assert_eq!(lines("the server has no room"), 1, "this is one");
+    assert!(!is_outage(UNWANTED));
+    assert!(is_outage("the server has no room"));
 }

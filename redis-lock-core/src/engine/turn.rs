@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::outcomes::notices;
+use super::outcomes::tell;
 use super::path::{ENGINE_READS_AFTER, LockId, News, QueueEntry, Reader, Results, Told};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
@@ -126,7 +126,7 @@ impl Core {
             match news {
                 News::Up => {
                     let lines = self.outages.connects(place.id, Moment::now());
-                    work.notices.extend(notices(lines));
+                    tell(lines);
                     if place.path.traffic().epoch() > Some(1) {
                         // Another server may be reached now.
                         self.look_soon();
@@ -139,7 +139,7 @@ impl Core {
                 News::Unreachable(fault) => {
                     self.look_soon();
                     let (_, line) = self.outages.disconnects(place, &fault, Moment::now());
-                    work.notices.extend(notices(line));
+                    tell(line);
                 }
             }
         }
@@ -253,7 +253,7 @@ impl Core {
             (&outcome, observe::may_be_heard())
         {
             let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
-            work.notices.push_back(Notice::observe(Observation::Failed(key, reap.sort(), fault)));
+            Observation::Failed(key, reap.sort(), fault).tell();
         }
         let now = Moment::now();
         let (confirmation, next) = reap.outcome(outcome, sent, now);

@@ -211,36 +211,53 @@ impl Contending {
     }
 }
 
-impl<W> Machine<W> {
-    /// How many calls wait in these machines of one key. One whose first question is open may get the lock at
-    /// once, so it does not count, unless this process has the lock.
-    pub(crate) fn waiting<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
-    where
-        W: 'a,
-    {
-        let (mut waiting, mut asking, mut is_held) = (0_usize, 0, false);
-        for machine in machines {
-            waiting += machine.waiters.waiting();
-            match &machine.stage {
-                Stage::Held(_) => is_held = true,
-                Stage::Contending(contending)
-                    if contending.is_first() && !contending.is_held_back() =>
-                {
-                    asking += 1;
-                }
-                _ => {}
-            }
-        }
-        if is_held { waiting } else { waiting.saturating_sub(asking) }
+/// How many calls wait in machines of one key.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Crowd {
+    waiting: usize,
+    /// Of how many machines the first question is open, so that they may get the lock at once.
+    asking: usize,
+    /// How many calls have to wait for certain, because the server has refused them.
+    pub(crate) refused: usize,
+    /// How many machines have the lock.
+    held: usize,
+}
+
+impl Crowd {
+    pub(crate) fn joins(&mut self, other: Self) {
+        self.waiting += other.waiting;
+        self.asking += other.asking;
+        self.refused += other.refused;
+        self.held += other.held;
     }
 
-    /// How many calls of these machines of one key have to wait for certain.
-    pub(crate) fn refused_before<'a>(machines: impl Iterator<Item = &'a Self>) -> usize
-    where
-        W: 'a,
-    {
-        let has_to_wait = |machine: &&Self| matches!(&machine.stage, Stage::Contending(contending) if contending.was_refused());
-        machines.filter(has_to_wait).map(|machine| machine.waiters.waiting()).sum()
+    pub(crate) fn leaves(&mut self, other: Self) {
+        self.waiting -= other.waiting;
+        self.asking -= other.asking;
+        self.refused -= other.refused;
+        self.held -= other.held;
+    }
+
+    /// How many have to wait. One whose first question is open may get the lock at once, so it does not
+    /// count, unless this process has the lock.
+    pub(crate) fn waiting(self) -> usize {
+        if self.held > 0 { self.waiting } else { self.waiting.saturating_sub(self.asking) }
+    }
+}
+
+impl<W> Machine<W> {
+    pub(crate) fn crowd(&self) -> Crowd {
+        let mut crowd = Crowd { waiting: self.waiters.waiting(), ..Crowd::default() };
+        match &self.stage {
+            Stage::Held(_) => crowd.held = 1,
+            Stage::Contending(contending) => {
+                let may_get_it = contending.is_first() && !contending.is_held_back();
+                crowd.asking = usize::from(may_get_it);
+                crowd.refused = if contending.was_refused() { crowd.waiting } else { 0 };
+            }
+            Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => {}
+        }
+        crowd
     }
 
     /// Whether its call wants no long queue, and was not told yet that the lock is busy.

@@ -1,17 +1,18 @@
 //! One hold of one lock, shared by its guard and the engine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Wake;
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
+use tokio::task;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
 use crate::lock::hold_life::{HoldLife, Phase, SharedLife};
-use crate::observe::{self, Audience, HoldFacts, HoldReport};
+use crate::observe::{self, HoldFacts, HoldReport};
 use crate::sync::NewsWaiters;
 use crate::{LockError, LockState, LossReason, Token};
 
@@ -40,6 +41,8 @@ pub(crate) struct Hold {
     is_joined: AtomicBool,
     /// Whether a newer call has come.
     is_superseded: AtomicBool,
+    /// The task that polls the body which runs under it, if one does.
+    task: OnceLock<task::Id>,
 }
 
 impl Hold {
@@ -65,7 +68,19 @@ impl Hold {
             process,
             is_joined: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
+            task: OnceLock::new(),
         }
+    }
+
+    /// A body is going to run under it, polled by this task.
+    pub(crate) fn runs_in(&self, task: Option<task::Id>) {
+        if let Some(task) = task {
+            let _ = self.task.set(task);
+        }
+    }
+
+    pub(crate) fn task(&self) -> Option<task::Id> {
+        self.task.get().copied()
     }
 
     /// The kind that it is held as now.
@@ -203,22 +218,31 @@ impl Hold {
     /// Reports its release, if its beginning was reported.
     #[inline]
     pub(crate) fn report_release(&self) {
-        if self.report.has_begun() {
-            self.report_end(None);
+        if self.report.has_begun()
+            && let Some(has_begun) = self.report.end()
+        {
+            self.report_end(has_begun);
         }
     }
 
-    /// Reports its end. A loss is reported even if the beginning was not.
-    pub(crate) fn report_end(&self, audience: Option<&Audience>) {
-        observe::ended(self.described(), audience, || {
-            let now = Moment::now();
-            (now.since(self.since), self.loss(now))
-        });
+    /// Has its loss reported, also if its beginning was not. The guard, which may be dropped before that, says
+    /// nothing then.
+    pub(crate) fn report_loss(self: Arc<Self>) {
+        if let Some(has_begun) = self.report.end() {
+            observe::later(move || self.report_end(has_begun));
+        }
+    }
+
+    fn report_end(&self, has_begun: bool) {
+        let now = Moment::now();
+        observe::ended(self.described(), has_begun, now.since(self.since), self.loss(now));
     }
 
     /// Reports that a newer call has come.
-    pub(crate) fn report_superseded(&self, audience: &Audience) {
-        observe::superseded(self.described(), audience);
+    pub(crate) fn report_superseded(self: Arc<Self>) {
+        if observe::may_be_heard() {
+            observe::later(move || observe::superseded(self.described()));
+        }
     }
 
     /// Waits for the loss.

@@ -46,6 +46,7 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
+pub(crate) use failing::Crowd;
 pub(crate) use local_view::{Heard, LineStanding, LineView, LocalView};
 pub(crate) use question::{Confirm, Outcome, Question, Wants};
 pub(crate) use reap::{Confirmation, Next, PendingReleases, Reap, lost_to};
@@ -183,14 +184,19 @@ impl<W> Machine<W> {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty() && self.lapsed.is_empty()
     }
 
+    /// The demand of its lock while a call has it or wants it.
+    pub(crate) fn demand(&self) -> Option<&Arc<Demand>> {
+        match &self.stage {
+            Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => None,
+            Stage::Contending(contending) => Some(&contending.demand),
+            Stage::Held(held) => Some(&held.hold.demand),
+        }
+    }
+
     /// Whether one of its keys, other than the first, fits.
     pub(crate) fn any_other_key(&self, fits: &dyn Fn(&str) -> bool) -> bool {
-        let demand = match &self.stage {
-            Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => return false,
-            Stage::Contending(contending) => &contending.demand,
-            Stage::Held(held) => &held.hold.demand,
-        };
-        demand.names.all().skip(1).any(|names| fits(names.main()))
+        let mut others = self.demand().into_iter().flat_map(|it| it.names.all().skip(1));
+        others.any(|names| fits(names.main()))
     }
 
     /// The token that may be in the server's queue, and in messages.
@@ -230,15 +236,15 @@ impl<W> Machine<W> {
     }
 
     /// Whether `is_it` says so of the demand of the present hold, or of one of those that wait for it.
-    /// It is told whether that one has the lock.
+    /// It gets the hold of the one that has the lock.
     pub(crate) fn any_demand(
         &self,
         now: Moment,
-        is_it: &mut dyn FnMut(&Demand, bool) -> bool,
+        is_it: &mut dyn FnMut(&Demand, Option<&Hold>) -> bool,
     ) -> bool {
         let hold = self.hold().filter(|hold| hold.quiet_loss(now).is_none());
-        hold.is_some_and(|hold| is_it(&hold.demand, true))
-            || self.waiters.iter().any(|waiter| is_it(&waiter.demand, false))
+        hold.is_some_and(|hold| is_it(&hold.demand, Some(hold)))
+            || self.waiters.iter().any(|waiter| is_it(&waiter.demand, None))
     }
 
     /// The token of the lease that this process has, in use or idle, as the server knows it.

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::HoldFacts;
+#[cfg(feature = "tracing")]
+use super::caught;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::kind::Title;
@@ -30,24 +32,38 @@ pub(super) fn may_be_heard() -> bool {
 #[inline]
 pub(super) fn are_heard() -> bool {
     #[cfg(feature = "tracing")]
-    return may_be_heard() && tracing::enabled!(target: "redis_locks", tracing::Level::DEBUG);
+    return may_be_heard()
+        && caught(|| tracing::enabled!(target: "redis_locks", tracing::Level::DEBUG))
+            == Some(true);
     #[cfg(not(feature = "tracing"))]
     false
 }
 
 /// A span of `tracing`; nothing without the feature.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Span {
     #[cfg(feature = "tracing")]
-    span: tracing::Span,
+    span: Option<tracing::Span>,
 }
 
 impl Span {
     pub(super) fn within(&self, say: impl FnOnce()) {
         #[cfg(feature = "tracing")]
-        self.span.in_scope(say);
+        match &self.span {
+            Some(span) => drop(caught(|| span.in_scope(say))),
+            None => say(),
+        }
         #[cfg(not(feature = "tracing"))]
         say();
+    }
+}
+
+/// Closing it is the subscriber's code.
+#[cfg(feature = "tracing")]
+impl Drop for Span {
+    fn drop(&mut self) {
+        let span = self.span.take();
+        caught(|| drop(span));
     }
 }
 
@@ -55,13 +71,15 @@ impl Span {
 pub(super) fn acquire(demand: &Demand) -> Span {
     #[cfg(feature = "tracing")]
     return Span {
-        span: tracing::debug_span!(
-            target: "redis_locks",
-            "acquire",
-            key = demand.key(),
-            lock = demand.title.shown(),
-            kind = demand.kind.name(),
-        ),
+        span: caught(|| {
+            tracing::debug_span!(
+                target: "redis_locks",
+                "acquire",
+                key = demand.key(),
+                lock = demand.title.shown(),
+                kind = demand.kind.name(),
+            )
+        }),
     };
     #[cfg(not(feature = "tracing"))]
     {
@@ -74,23 +92,25 @@ pub(super) fn acquire(demand: &Demand) -> Span {
 #[derive(Debug, Default)]
 pub(super) struct HoldSpan {
     #[cfg(feature = "tracing")]
-    span: crate::sync::NonPoisonMutex<Option<Box<tracing::Span>>>,
+    span: crate::sync::NonPoisonMutex<Option<Box<Span>>>,
 }
 
 impl HoldSpan {
     pub(super) fn open(&self, hold: &HoldFacts<'_>) {
         #[cfg(feature = "tracing")]
         {
-            let span = tracing::debug_span!(
-                target: "redis_locks",
-                "hold",
-                key = hold.demand.key(),
-                lock = hold.demand.title.shown(),
-                kind = hold.demand.kind.name(),
-                token = %hold.token,
-                fence = hold.fence,
-            );
-            *self.span.lock() = Some(Box::new(span));
+            let span = caught(|| {
+                tracing::debug_span!(
+                    target: "redis_locks",
+                    "hold",
+                    key = hold.demand.key(),
+                    lock = hold.demand.title.shown(),
+                    kind = hold.demand.kind.name(),
+                    token = %hold.token,
+                    fence = hold.fence,
+                )
+            });
+            *self.span.lock() = Some(Box::new(Span { span }));
         }
         #[cfg(not(feature = "tracing"))]
         let _ = (hold.token, hold.fence);
@@ -101,7 +121,7 @@ impl HoldSpan {
         #[cfg(feature = "tracing")]
         {
             let span = self.span.lock().take();
-            span.as_deref().unwrap_or(&tracing::Span::none()).in_scope(say);
+            span.as_deref().unwrap_or(&Span::default()).within(say);
         }
         #[cfg(not(feature = "tracing"))]
         say();
@@ -162,7 +182,8 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
         hold.demand,
         [reason, held],
         token = %hold.token,
-        %reason,
+        reason = reason.code(),
+        why = %reason,
         held_ms = millis(held),
         "lost"
     );
@@ -173,7 +194,15 @@ pub(super) fn superseded(hold: &HoldFacts<'_>) {
 }
 
 pub(super) fn found_lost(hold: &HoldFacts<'_>, reason: &LossReason) {
-    say_of!(warn, hold.demand, [reason], token = %hold.token, %reason, "its release found it lost");
+    say_of!(
+        warn,
+        hold.demand,
+        [reason],
+        token = %hold.token,
+        reason = reason.code(),
+        why = %reason,
+        "its release found it lost"
+    );
 }
 
 pub(super) fn missed(key: &str, title: &Title, fault: &Fault, is_first: bool) {
@@ -198,6 +227,11 @@ pub(super) fn forced(key: &str, reason: &str) {
     say!(warn, [key, reason], key, reason, "released by force");
 }
 
+/// In whole microseconds, which are decimals of milliseconds.
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(dead_code, reason = "nothing is said without the feature")
+)]
 fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    duration.as_micros() as f64 / 1e3
 }

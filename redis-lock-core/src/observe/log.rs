@@ -1,17 +1,9 @@
 //! Messages for operators. Without the `tracing` feature these functions do nothing.
 //!
-//! Most are found on the engine's thread, or under its locks. A subscriber may block or panic, so it
-//! gets them on a thread of their own.
+//! Most are found on the engine's thread, or under its locks. A subscriber may block, so it gets them
+//! on the thread for reports.
 
 use std::collections::BTreeSet;
-#[cfg(feature = "tracing")]
-use std::panic::AssertUnwindSafe;
-#[cfg(feature = "tracing")]
-use std::panic::catch_unwind;
-#[cfg(feature = "tracing")]
-use std::sync::atomic::AtomicUsize;
-#[cfg(feature = "tracing")]
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::OutageLine;
@@ -21,23 +13,19 @@ use crate::domain::error::{held_by, in_words};
 use crate::domain::kind::Title;
 use crate::sync::NonPoisonMutex;
 
-/// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
+/// Emits an event on the thread for reports, if a subscriber may listen to its level. The first values
 /// in brackets are borrowed, so the thread gets copies.
 macro_rules! say_aside {
     ($level:ident, [$($text:ident),*] [$($value:ident),*], $($what:tt)+) => {{
         #[cfg(feature = "tracing")]
         if is_heard(tracing::Level::$level) {
             $(let $text = $text.to_owned();)*
-            aside(move || tracing::event!(target: "redis_locks", tracing::Level::$level, $($what)+));
+            super::later(move || tracing::event!(target: "redis_locks", tracing::Level::$level, $($what)+));
         }
         #[cfg(not(feature = "tracing"))]
         let _ = ($(&$text,)* $(&$value,)*);
     }};
 }
-
-/// The most messages that may wait for a subscriber that blocks. Later ones are dropped.
-#[cfg(feature = "tracing")]
-const MOST_ASIDE: usize = 512;
 
 /// The most keys for which a warning is remembered.
 const MOST_REMEMBERED: usize = 1000;
@@ -49,24 +37,6 @@ fn is_heard(level: tracing::Level) -> bool {
     use tracing::level_filters::LevelFilter;
     let most = LevelFilter::current();
     most >= level || most == LevelFilter::OFF && level <= tracing::Level::WARN
-}
-
-#[cfg(feature = "tracing")]
-fn aside(say: impl FnOnce() + Send + 'static) {
-    static ASIDE: AtomicUsize = AtomicUsize::new(0);
-    if ASIDE.fetch_add(1, Ordering::Relaxed) >= MOST_ASIDE {
-        ASIDE.fetch_sub(1, Ordering::Relaxed);
-        return;
-    }
-    let said = move || {
-        // The panic hook has printed the panic.
-        let _ = catch_unwind(AssertUnwindSafe(say));
-        ASIDE.fetch_sub(1, Ordering::Relaxed);
-    };
-    if std::thread::Builder::new().name("redis-locks-tell".into()).spawn(said).is_err() {
-        // Where no thread can be started, a lost message is the smaller problem.
-        ASIDE.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A connection was made. Only the first of several that find the same is worth more than a line
@@ -93,24 +63,26 @@ pub(crate) fn scripting_changed(allowed: bool) {
     let _ = allowed;
 }
 
-/// A server began to fail, still fails, or works again. To be called where a subscriber may block.
-pub(super) fn outage(line: &OutageLine) {
-    let OutageLine { server, why, lasted, is_over } = line;
-    let (server, time) = (server.as_deref(), in_words(*lasted));
+/// A server began to fail, still fails, or works again.
+pub(crate) fn outage(line: OutageLine) {
     #[cfg(feature = "tracing")]
-    match (is_over, lasted) {
-        (true, _) => {
-            tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time}; it had failed: {why}");
+    super::later(move || {
+        let OutageLine { server, why, lasted, is_over } = line;
+        let (server, time) = (server.as_deref(), in_words(lasted));
+        match (is_over, lasted) {
+            (true, _) => {
+                tracing::info!(target: "redis_locks", server, ?lasted, "the lock server works again after {time}; it had failed: {why}");
+            }
+            (false, Duration::ZERO) => {
+                tracing::warn!(target: "redis_locks", server, "{why}");
+            }
+            (false, _) => {
+                tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; for {time} by now");
+            }
         }
-        (false, &Duration::ZERO) => {
-            tracing::warn!(target: "redis_locks", server, "{why}");
-        }
-        (false, _) => {
-            tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; for {time} by now");
-        }
-    }
+    });
     #[cfg(not(feature = "tracing"))]
-    let _ = (server, why, time, is_over);
+    let _ = line;
 }
 
 /// To be called where a subscriber may block.

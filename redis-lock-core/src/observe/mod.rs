@@ -3,13 +3,14 @@
 //!
 //! `docs/OBSERVABILITY.md` lists what is reported. Without a subscriber, each hook is a branch or
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
-//! held, because subscribers and recorders are the user's code.
+//! held, because subscribers and recorders are the user's code. Each call of theirs is under
+//! [`caught`]: it may be made while the thread unwinds.
 
 /// Emits an event when the feature is on. The values in brackets count as used when it is off.
 macro_rules! say {
     ($level:ident, [$($value:ident),*], $($what:tt)+) => {{
         #[cfg(feature = "tracing")]
-        tracing::$level!(target: "redis_locks", $($what)+);
+        crate::observe::caught(|| tracing::$level!(target: "redis_locks", $($what)+));
         #[cfg(not(feature = "tracing"))]
         let _ = ($(&$value,)*);
     }};
@@ -18,12 +19,14 @@ macro_rules! say {
 mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
-pub(crate) mod numbers;
+mod numbers;
 pub(crate) mod recording;
+mod reports;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+pub(crate) use reports::{caught, later};
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
@@ -159,43 +162,39 @@ impl HoldReport {
     pub(crate) fn has_begun(&self) -> bool {
         self.stage.load(Ordering::Acquire) == BEGUN
     }
+
+    /// The end is going to be reported. Returns whether the beginning was; `None` where the end was as well.
+    pub(crate) fn end(&self) -> Option<bool> {
+        let stage = self.stage.swap(OVER, Ordering::AcqRel);
+        (stage != OVER).then_some(stage == BEGUN)
+    }
 }
 
-/// A hold has ended. `end` returns how long it lasted and, if it was lost, why. Without an
-/// audience, the caller's own thread reports it.
+/// A hold has ended after this time and, if it was lost, for this reason. `has_begun` is what
+/// [`HoldReport::end`] has said.
 #[cold]
 pub(crate) fn ended(
     hold: HoldFacts<'_>,
-    audience: Option<&Audience>,
-    end: impl FnOnce() -> (Duration, Option<LossReason>),
+    has_begun: bool,
+    held: Duration,
+    loss: Option<LossReason>,
 ) {
-    let stage = hold.report.stage.swap(OVER, Ordering::AcqRel);
-    if stage == OVER {
-        return;
-    }
-    let (held, loss) = end();
-    if stage == BEGUN {
+    if has_begun {
         let series = Series::of(hold.demand.sort());
         series.held(-1.0);
         series.ended(held, loss.as_ref());
     }
-    let tell = || {
-        hold.report.span.close(|| match &loss {
-            Some(reason) => events::lost(&hold, reason, held),
-            None => events::released(&hold, held),
-        });
-    };
-    match audience {
-        Some(audience) => audience.tell(tell),
-        None => tell(),
-    }
+    hold.report.span.close(|| match &loss {
+        Some(reason) => events::lost(&hold, reason, held),
+        None => events::released(&hold, held),
+    });
 }
 
 /// A newer call has asked a hold to leave.
 #[cold]
-pub(crate) fn superseded(hold: HoldFacts<'_>, audience: &Audience) {
+pub(crate) fn superseded(hold: HoldFacts<'_>) {
     Series::of(hold.demand.sort()).superseded();
-    audience.tell(|| events::superseded(&hold));
+    events::superseded(&hold);
 }
 
 /// The answer to the release of a hold says that it was lost before.
@@ -224,7 +223,6 @@ pub(crate) enum Observation {
     Failed(String, LockSort, Fault),
     /// Something happened to a lease that lingers, or that was asked for because it may.
     Idle(LockSort, IdleEvent),
-    Outage(OutageLine),
 }
 
 /// What operators are told of a server that fails.
@@ -239,27 +237,30 @@ pub(crate) struct OutageLine {
 }
 
 impl Observation {
-    /// Reports it.
-    pub(crate) fn tell(self, audience: &Audience) {
+    /// Reports it later, where a subscriber may block.
+    pub(crate) fn tell(self) {
+        let is_warning = matches!(self, Self::LongWait(..) | Self::Missed { is_first: true, .. });
+        if is_warning || may_be_heard() {
+            later(|| self.report());
+        }
+    }
+
+    fn report(self) {
         match self {
             Self::Contended(demand, holder) => {
                 Series::of(demand.sort()).contended();
                 let label = holder.and_then(|holder| Token::from_wire(&holder).label());
-                audience.tell(|| events::contended(&demand, label.as_deref(), false));
+                events::contended(&demand, label.as_deref(), false);
             }
-            Self::LongWait(demand, error) => {
-                audience.tell(|| log::long_wait(&error, demand.holding.as_deref()));
-            }
+            Self::LongWait(demand, error) => log::long_wait(&error, demand.holding.as_deref()),
             Self::Renewed(sort) => Series::of(sort).renewed(true),
             Self::Missed { demand, fault, is_first } => {
-                failed(demand.key(), demand.sort(), &fault, audience);
+                failed(demand.key(), demand.sort(), &fault);
                 Series::of(demand.sort()).renewed(false);
-                let (key, title) = (demand.key(), &demand.title);
-                audience.tell(|| events::missed(key, title, &fault, is_first));
+                events::missed(demand.key(), &demand.title, &fault, is_first);
             }
-            Self::Failed(key, sort, fault) => failed(&key, sort, &fault, audience),
+            Self::Failed(key, sort, fault) => failed(&key, sort, &fault),
             Self::Idle(sort, event) => idle(sort, event),
-            Self::Outage(line) => audience.tell(|| log::outage(&line)),
         }
     }
 }
@@ -280,9 +281,15 @@ fn idle(sort: LockSort, event: IdleEvent) {
     }
 }
 
-fn failed(key: &str, sort: LockSort, fault: &Fault, audience: &Audience) {
+fn failed(key: &str, sort: LockSort, fault: &Fault) {
     Series::of(sort).fault(fault.kind);
-    audience.tell(|| events::fault(key, &sort.1, fault));
+    events::fault(key, &sort.1, fault);
+}
+
+/// Describes the metrics to the recorder of now.
+pub(crate) fn describe() {
+    #[cfg(feature = "metrics")]
+    later(numbers::describe);
 }
 
 /// What was done once could not be remembered, or the server does not say that it is.
@@ -304,38 +311,9 @@ pub(crate) fn forced(key: &str, reason: &str) {
     events::forced(key, reason);
 }
 
-/// How many reports may be under way at once. While so many block, further ones are dropped.
-const MOST_REPORTS: usize = 16;
-
-/// Reports to subscribers from threads that callers need for their answers.
-#[derive(Debug, Default)]
-pub(crate) struct Audience {
-    listening: AtomicUsize,
-}
-
-impl Audience {
-    /// Reports something, unless so many reports are under way that the subscribers seem to block.
-    pub(crate) fn tell(&self, say: impl FnOnce()) {
-        let one = Listening(&self.listening);
-        if one.0.fetch_add(1, Ordering::Relaxed) < MOST_REPORTS {
-            // The panic hook has printed the panic.
-            let _ = catch_unwind(AssertUnwindSafe(say));
-        }
-    }
-}
-
-/// Counts back also where the payload of a panic panics.
-struct Listening<'a>(&'a AtomicUsize);
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// In place of the metrics when the `metrics` feature is off: all functions do nothing.
 #[cfg(not(feature = "metrics"))]
-pub(crate) mod numbers {
+mod numbers {
     pub(super) use Silence as Series;
 
     use std::time::Duration;
@@ -373,6 +351,5 @@ pub(crate) mod numbers {
         pub(super) fn asked(&self, _: AskOutcome) {}
     }
 
-    pub(crate) fn describe() {}
     pub(super) fn forced() {}
 }

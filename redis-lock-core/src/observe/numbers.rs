@@ -6,8 +6,9 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
+use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
+use super::caught;
 use crate::domain::error::BackendErrorKind;
 use crate::domain::kind::LockSort;
 use crate::domain::status::{AskOutcome, IdleEnd};
@@ -35,7 +36,7 @@ const ASKED: &str = "redis_locks_asked_total";
 static METADATA: Metadata<'static> = Metadata::new("redis_locks", Level::INFO, Some("redis_locks"));
 
 /// Describes the metrics to the recorder. A recorder that is installed later gets no descriptions.
-pub(crate) fn describe() {
+pub(super) fn describe() {
     let counters = [
         (ACQUIRED, "locks acquired"),
         (FAILED, "acquisitions that ended without the lock"),
@@ -149,7 +150,7 @@ impl Series {
             LockError::Mismatch { .. } => ("mismatch", ""),
             LockError::Backend { source } => ("backend", source.kind().code()),
             LockError::Shutdown => ("shutdown", ""),
-            LockError::Lost { reason, .. } => ("lost", reason_of(reason)),
+            LockError::Lost { reason, .. } => ("lost", reason.code()),
             LockError::Reentrant { .. } => ("reentrant", ""),
             LockError::InvalidConfig { .. } | LockError::WrongHold { .. } => ("invalid", ""),
             _ => ("other", ""),
@@ -179,7 +180,7 @@ impl Series {
     }
 
     pub(super) fn lost(&self, reason: &LossReason) {
-        self.count(LOST, &[("reason", reason_of(reason))]);
+        self.count(LOST, &[("reason", reason.code())]);
     }
 
     pub(super) fn superseded(&self) {
@@ -245,17 +246,6 @@ pub(super) fn forced() {
     count(&Key::from_static_name(FORCED));
 }
 
-fn reason_of(loss: &LossReason) -> &'static str {
-    match loss {
-        LossReason::Expired => "expired",
-        LossReason::Overwritten { .. } => "overwritten",
-        LossReason::Removed { because: Some(_) } => "forced",
-        LossReason::Removed { because: None } => "removed",
-        LossReason::Shutdown => "shutdown",
-        LossReason::HoldLimit => "hold_limit",
-    }
-}
-
 /// The key of a metric.
 fn key(name: &'static str, sort: LockSort, more: &[(&'static str, &'static str)]) -> Key {
     Key::from_parts(name, labels(sort, more))
@@ -266,6 +256,11 @@ fn labels((kind, title): LockSort, more: &[(&'static str, &'static str)]) -> Vec
     let own = [("kind", kind.name()), ("lock", title.lock), ("function", title.function)];
     let named = own.iter().chain(more.iter().filter(|(_, value)| !value.is_empty()));
     named.map(|(name, value)| Label::from_static_parts(name, value)).collect()
+}
+
+/// Calls the recorder, which may panic.
+fn with_recorder(call: impl FnOnce(&dyn Recorder)) {
+    caught(|| metrics::with_recorder(call));
 }
 
 fn count(key: &Key) {

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// What is told when it stays silent.
-const SILENT: &str = "the lock server fell silent; connecting again";
+const SILENT: &str = "the lock server is unreachable: it fell silent; connecting again";
 
 /// A connection that ends sooner than this without ever having answered, or because the server turned
 /// us away, counts as a failed try.
