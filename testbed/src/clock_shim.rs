@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::NamedTempFile;
 
@@ -33,7 +34,17 @@ impl ClockShim {
         let offset = NamedTempFile::with_prefix("testbed-clock-").expect("a temporary file");
         let shim = Self { library, offset: Arc::new(offset) };
         shim.set_offset_us(0);
+        shim.stand_at(Duration::ZERO);
         Some(shim)
+    }
+
+    /// From now on all clocks stand at this time since 1970, those that only run forward as well, until the next
+    /// call. With zero they run again.
+    pub fn stand_at(&self, time: Duration) {
+        #[expect(clippy::cast_possible_truncation, reason = "292,000 years fit")]
+        let micros = time.as_micros() as i64;
+        let written = self.offset.as_file().write_all_at(&micros.to_ne_bytes(), 8);
+        written.expect("the time can be written");
     }
 
     /// From now on the clock is `seconds` ahead of the real one, or behind it.

@@ -14,7 +14,7 @@
 //! | certificates for TLS | [`Certificates`] |
 //! | a network that delays, swallows, cuts | [`Proxy`] |
 //! | a server that packets don't reach any more | [`Island`] |
-//! | a server whose clock jumps | [`ClockShim`] |
+//! | a server whose clock jumps, or stands | [`ClockShim`] |
 //! | another process | [`Child`] |
 //! | any program, ended with all that it started | [`Program`] |
 //! | drop a future at every await | [`cancel_at`] |

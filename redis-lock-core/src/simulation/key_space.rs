@@ -269,7 +269,7 @@ impl KeySpace {
         {
             entry.fence = Last::read(&text(bytes));
             if let Some(last) = &mut entry.fence {
-                *last.parts().2 = end(stored);
+                last.until = end(stored);
             }
         }
         let prefix = names.tombstone("");

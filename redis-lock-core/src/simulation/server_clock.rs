@@ -57,8 +57,7 @@ fn put_off(entry: &mut Entry, by: i64, is_meant: &dyn Fn(&TimedPart<'_>) -> bool
         entry.queue_end = entry.queue_end.map(|end| later(end, by));
     }
     if let Some(last) = entry.fence.as_mut().filter(|_| is_meant(&TimedPart::Fence)) {
-        let (.., until) = last.parts();
-        *until = later(*until, by);
+        last.until = later(last.until, by);
     }
     for (token, tombstone) in &mut entry.tombstones {
         if is_meant(&TimedPart::Tombstone(token)) {

@@ -38,12 +38,6 @@ impl Last {
         (self.number, &self.owner)
     }
 
-    /// The fields, for tests that compare them with the server's.
-    #[cfg(test)]
-    pub(crate) fn parts(&mut self) -> (&mut u64, &str, &mut Moment) {
-        (&mut self.number, &self.owner, &mut self.until)
-    }
-
     pub(super) fn is_forgotten(&self, now: Moment) -> bool {
         self.until <= now
     }

@@ -1,6 +1,6 @@
 //! Sequences of steps that once showed a difference. They are run each time.
 
-use super::{EACH_KIND, ModelStep, on_every_server_once};
+use super::{Actor, EACH_KIND, ModelStep, on_every_server_once, permit};
 
 #[test]
 fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
@@ -9,10 +9,25 @@ fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
         &[
             ModelStep::unfair(3, 430, false),
             ModelStep::unfair(2, 430, true),
-            ModelStep::Advance { millis: 911 },
+            ModelStep::Advance { millis: 910 },
             ModelStep::unfair(0, 1_970, false),
             ModelStep::Release { who: 0, keep: Some(430), tombstone: false },
             ModelStep::Check { who: 2 },
+        ],
+    );
+}
+
+#[test]
+fn a_forced_release_lets_the_next_in_although_another_lease_has_ended() {
+    static ACTORS: &[Actor] = &[permit(2, true), permit(2, true), permit(1, true)];
+    on_every_server_once(
+        ACTORS,
+        &[
+            ModelStep::unfair(0, 431, false),
+            ModelStep::unfair(1, 1_970, false),
+            ModelStep::unfair(2, 431, true),
+            ModelStep::Advance { millis: 910 },
+            ModelStep::Force { who: 1 },
         ],
     );
 }

@@ -1,9 +1,8 @@
 //! Compares the scripts on real servers, step by step, with the model that is also the store in
 //! memory.
 //!
-//! The test moves the server's clock, so that leases and places in the queue end during a run.
-//! Within a few milliseconds of such an end either outcome is right, so all states of the model
-//! that explain the answers so far are followed.
+//! The server's clock stands, and the test moves it, so that leases and places in the queue end during a run. So
+//! the two have the same ends and the same numbers.
 
 mod compare;
 mod kept;
@@ -12,7 +11,7 @@ mod steps;
 mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -27,8 +26,8 @@ use crate::domain::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
-use compare::{alike, exclusive, shape};
-use seen::{LOOK, OneKey, Seen, Window};
+use compare::{alike, exclusive};
+use seen::{LOOK, OneKey, Seen};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 use transactions::Transactions;
 
@@ -41,8 +40,8 @@ fn number(name: &str) -> Option<u32> {
 const STEPS: usize = 60;
 const CASES: u32 = 100;
 
-/// How much the two clocks may differ when something ends.
-const TOLERANCE: Duration = Duration::from_millis(5);
+/// Where the clock begins.
+const BEGIN: Moment = Moment::from_nanos(1_800_000_000_000_000_000);
 
 /// A server that is compared with the model.
 struct Bench {
@@ -58,6 +57,7 @@ struct Bench {
 impl Bench {
     fn new(binary: ServerBinary, delete: Delete, actors: &'static [Actor]) -> Option<Self> {
         let shim = ClockShim::new()?;
+        shim.stand_at(BEGIN.since(Moment::START));
         let mut direct = Direct::start(Server::builder().binary(binary).clock(&shim));
         direct.delete = delete;
         let mut listening = direct.server.client().get_connection().unwrap();
@@ -96,13 +96,12 @@ impl Bench {
         self.refuse(None);
         self.direct.server.run::<()>("FLUSHALL");
         let mut trouble = None;
-        let mut offset = 0;
-        self.set_clock(0);
-        let mut states = vec![State::default()];
+        let (mut now, mut state) = (BEGIN, State::default());
+        self.set_clock(now);
         for (number, step) in steps.iter().enumerate() {
             if let ModelStep::Advance { millis } = step {
-                offset += millis;
-                self.set_clock(offset);
+                now = now.after(Duration::from_millis(*millis));
+                self.set_clock(now);
                 continue;
             }
             if let ModelStep::Refuse { trouble: next } = step {
@@ -116,71 +115,53 @@ impl Bench {
                 self.refuse(trouble);
                 continue;
             }
-            states = self.step(&states, step, trouble).map_err(|difference| {
+            // A write at the moment of the one before might change nothing.
+            now = now.after(Duration::from_millis(13));
+            self.set_clock(now);
+            self.step(&mut state, step, trouble, now).map_err(|difference| {
                 TestCaseError::fail(format!("step {number}, {step:?}: {difference}"))
             })?;
-            for state in &states {
-                exclusive(state).map_err(TestCaseError::fail)?;
-            }
+            exclusive(&state).map_err(TestCaseError::fail)?;
         }
         Ok(())
     }
 
-    /// Executes a step on the server. Returns the states of the model after it that explain the
-    /// answer.
+    /// Executes a step on the server and in the model, and compares what they answer and have then.
     fn step(
         &mut self,
-        states: &[State],
+        state: &mut State,
         step: &ModelStep,
         trouble: Option<Trouble>,
-    ) -> Result<Vec<State>, String> {
-        let Some((command, who)) = step.command(self.actors) else {
-            return Ok(states.to_vec());
-        };
+        now: Moment,
+    ) -> Result<(), String> {
+        let Some((command, who)) = step.command(self.actors) else { return Ok(()) };
         // A mutex that is taken with `SET NX` is not marked before the next waiter looks.
-        let waits = |state: &State| {
-            state.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
-        };
-        if matches!(command.verb, Verb::Take { .. }) && states.iter().any(waits) {
-            return Ok(states.to_vec());
+        let entry = state.entries.get(command.names.main());
+        if matches!(command.verb, Verb::Take { .. }) && entry.is_some_and(|it| !it.queue.is_empty())
+        {
+            return Ok(());
         }
-        let before = self.now();
         let channel = if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = match &self.transactions {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
         };
+        let model = self.model(state, trouble, &command, who, now);
         let seen = self.look();
-        let window = Window { before, after: seen.at };
-        let mut next: Vec<(String, State)> = Vec::new();
-        let mut expected = Vec::new();
-        for state in states {
-            for now in window.moments(state) {
-                let mut state = state.clone();
-                let model = self.model(&mut state, trouble, &command, who, now);
-                let shape = shape(&state);
-                let mut keys = seen.keys.iter();
-                let difference =
-                    keys.find_map(|(key, seen)| seen.difference(&mut state, key, window));
-                // A token that has nothing may be answered or refused: some servers refuse to
-                // compare and delete, and expired keys are removed first.
-                let refused = trouble.is_some()
-                    && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
-                    && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
-                let fits = difference.is_none()
-                    && (refused || alike(command.kind, &model, &answer, window));
-                expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
-                if fits && next.iter().all(|(known, _)| *known != shape) {
-                    next.push((shape, state));
-                }
-            }
+        // A token that has nothing may be answered or refused: some servers refuse to compare and delete, and
+        // expired keys are removed first.
+        let refused = trouble.is_some()
+            && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
+            && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
+        let mut keys = seen.keys.iter();
+        let difference = keys.find_map(|(key, seen)| seen.difference(state, key, now));
+        if difference.is_none() && (refused || alike(command.kind, &model, &answer)) {
+            return Ok(());
         }
-        if next.is_empty() {
-            return Err(format!(
-                "by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
-            ));
-        }
-        Ok(next.into_iter().take(16).map(|(_, state)| state).collect())
+        Err(format!(
+            "by {who} at {now:?}: the server said {answer:?} and shows {seen:?}, the model {model:?} and has \
+             {state:#?}, but for {difference:?}"
+        ))
     }
 
     fn refuse(&self, trouble: Option<Trouble>) {
@@ -194,14 +175,10 @@ impl Bench {
     }
 
     /// Moves the server's clock, and waits until the server has seen it.
-    fn set_clock(&mut self, millis: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "it is hours at most")]
-        self.shim.set(millis as f64 / 1000.0);
-        let moved = || {
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(millis)
-        };
+    fn set_clock(&mut self, now: Moment) {
+        self.shim.stand_at(now.since(Moment::START));
         testbed::eventually(Duration::from_secs(5), "the server's clock has moved", || {
-            self.now().since(Moment::START).abs_diff(moved()) < Duration::from_millis(100)
+            self.now() == now
         });
     }
 
@@ -218,7 +195,6 @@ impl Bench {
     fn look(&mut self) -> Seen {
         type Strings = Vec<String>;
         type One = (Strings, Strings, Strings, Strings, Strings, Strings, Strings, Strings);
-        type Answer = (u64, u64, Vec<One>);
         let keys = self.keys();
         let mut eval = redis::cmd("EVAL");
         eval.arg(LOOK).arg(keys.len() * 5);
@@ -230,7 +206,7 @@ impl Bench {
         for who in 0..self.actors.len() {
             eval.arg(&*token(who));
         }
-        let (seconds, micros, shown): Answer = eval.query(&mut self.direct.connection).unwrap();
+        let shown: Vec<One> = eval.query(&mut self.direct.connection).unwrap();
         let ends = |list: &[String]| -> BTreeMap<String, Moment> {
             let end = |text: &str| {
                 let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
@@ -269,8 +245,7 @@ impl Bench {
                     .collect(),
             },
         );
-        let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
-        Seen { at, keys: keys.into_iter().zip(shown).collect() }
+        Seen { keys: keys.into_iter().zip(shown).collect() }
     }
 
     fn model(

@@ -1,49 +1,15 @@
 //! The state of the server after a command, and its comparison with the model.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::TOLERANCE;
 use crate::domain::clock::Moment;
-use crate::store::ASK;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
-
-/// The time between which a command was executed.
-#[derive(Clone, Copy)]
-pub(super) struct Window {
-    pub(super) before: Moment,
-    pub(super) after: Moment,
-}
-
-impl Window {
-    /// How much two ends that were set in this time may differ.
-    pub(super) fn tolerance(self) -> Duration {
-        TOLERANCE + self.after.since(self.before)
-    }
-
-    /// The times in the window between which the outcome can differ.
-    pub(super) fn moments(self, state: &State) -> Vec<Moment> {
-        let entries = state.entries.values();
-        let ends = entries.flat_map(|entry| {
-            let holders = entry.holders.iter().map(|holder| holder.end);
-            let soon =
-                |end: Moment| Moment::START.after(end.since(Moment::START).saturating_sub(ASK));
-            let places = entry.queue.iter().map(|waiter| waiter.until);
-            let known = entry.latest_end.into_iter();
-            holders.chain(known).chain(places.flat_map(move |end| [soon(end), end]))
-        });
-        let earlier = Moment::START.after(self.before.since(Moment::START) - TOLERANCE);
-        let within = ends.filter(|end| (self.before..self.after).contains(end));
-        within.chain([earlier, self.before, self.after, self.after.after(TOLERANCE)]).collect()
-    }
-}
 
 /// The state of the server.
 #[derive(Debug)]
 pub(super) struct Seen {
-    pub(super) at: Moment,
     pub(super) keys: BTreeMap<&'static str, OneKey>,
 }
 
@@ -67,16 +33,12 @@ pub(super) struct OneKey {
 }
 
 pub(super) const LOOK: &str = "
-local time = redis.call('TIME')
 local answer = {}
 local function ends(key)
   local finish = redis.pcall('PEXPIRETIME', key)
   if type(finish) == 'table' then
-    -- Before version 7: both are of one millisecond, or they are asked once more.
-    local now, left, after
-    repeat
-      now, left, after = redis.call('TIME'), redis.call('PTTL', key), redis.call('TIME')
-    until now[1] == after[1] and math.floor(now[2] / 1000) == math.floor(after[2] / 1000)
+    -- Before version 7.
+    local now, left = redis.call('TIME'), redis.call('PTTL', key)
     finish = left < 0 and 0 or now[1] * 1000 + math.floor(now[2] / 1000) + left
   end
   return string.format('%.0f', math.max(finish, 0))
@@ -122,42 +84,33 @@ for i = 1, #KEYS, 5 do
   if #latest > 0 then table.insert(latest, 1, ends(KEYS[i + 4])) end
   answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, stored, shared, tombstones, latest}
 end
-return {time[1], time[2], answer}";
+return answer";
 
 impl OneKey {
-    /// The first difference, apart from what is about to end. Copies the ends into the model, so
-    /// that the two don't drift apart.
-    pub(super) fn difference(
-        &self,
-        state: &mut State,
-        key: &str,
-        window: Window,
-    ) -> Option<&'static str> {
-        let mut none = Entry::default();
-        let entry = state.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
-        let holders = entry.holders.iter().map(|holder| (Arc::clone(&holder.token), holder.end));
-        let mut ends: Vec<_> = holders.collect();
-        let holders = ends.iter_mut().map(|(token, end)| (&**token, end));
-        let are_same = same(&self.holders, holders, window);
-        for (token, end) in ends {
-            entry.holders.set_end(&token, end);
-        }
-        let waiters = entry.queue.iter_mut().map(|waiter| (&*waiter.token, &mut waiter.until));
-        if !are_same {
+    /// The first difference to the model, apart from what has ended.
+    pub(super) fn difference(&self, state: &State, key: &str, now: Moment) -> Option<&'static str> {
+        let none = Entry::default();
+        let entry = state.entries.get(&format!("lock:{key}")).unwrap_or(&none);
+        let holders = entry.holders.iter().map(|holder| (&*holder.token, (), holder.end));
+        let waiters = entry.queue.iter().map(|waiter| (&*waiter.token, (), waiter.until));
+        let tombstones =
+            entry.tombstones.iter().map(|(token, it)| (&**token, &*it.reason, it.until));
+        let seen = self.tombstones.iter().map(|(token, (reason, end))| (&**token, &**reason, *end));
+        if living(of(&self.holders), now) != living(holders, now) {
             Some("holders")
-        } else if !same(&self.waiters, waiters, window) {
+        } else if living(of(&self.waiters), now) != living(waiters, now) {
             Some("waiters")
-        } else if !self.has_queue_end(entry, window) {
+        } else if !self.has_queue_end(entry) {
             Some("end of the queue")
-        } else if !self.has_fence(entry, window) {
+        } else if !self.has_fence(entry) {
             Some("fence")
-        } else if !self.has_value(entry, window) {
+        } else if !self.has_value(entry, now) {
             Some("value")
-        } else if !self.has_latest(entry, window) {
+        } else if !self.has_latest(entry, now) {
             Some("newest calls")
-        } else if !self.has_shared(entry, window) {
+        } else if !self.has_shared(entry, now) {
             Some("what is shared")
-        } else if !self.has_tombstones(entry, window) {
+        } else if living(seen, now) != living(tombstones, now) {
             Some("tombstones")
         } else {
             None
@@ -165,123 +118,66 @@ impl OneKey {
     }
 
     /// Whether both keys of the queue end when the model forgets it.
-    fn has_queue_end(&self, entry: &mut Entry, window: Window) -> bool {
-        let Some(end) = entry.queue_end.filter(|_| !entry.queue.is_empty()) else { return true };
-        let apart = |seen: &Moment| seen.since(end) + end.since(*seen);
-        entry.queue_end = self.queue_ends.first().copied().or(Some(end));
-        self.queue_ends.iter().all(|seen| apart(seen) <= window.tolerance())
-    }
-
-    /// Whether the counter is the same. Copies the number into the model, because it follows the
-    /// clock.
-    fn has_fence(&self, entry: &mut Entry, window: Window) -> bool {
-        let (seen, end, model) = match (&self.fence, &mut entry.fence) {
-            (None, None) => return true,
-            (Some((seen, owner, end)), Some(last)) => {
-                let model = last.parts();
-                if owner != model.1 {
-                    return false;
-                }
-                (*seen, *end, model)
-            }
-            _ => return false,
-        };
-        let (number, _, until) = model;
-        let apart = Duration::from_micros(number.abs_diff(seen));
-        let close = end.since(*until) + until.since(end) <= window.tolerance();
-        (*number, *until) = (seen, end);
-        close && apart <= window.tolerance()
+    fn has_queue_end(&self, entry: &Entry) -> bool {
+        let end = entry.queue_end.filter(|_| !entry.queue.is_empty());
+        end.is_none_or(|end| self.queue_ends.iter().all(|seen| *seen == end))
     }
 
     /// Whether the same value stands beside the lock.
-    fn has_value(&self, entry: &mut Entry, window: Window) -> bool {
-        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
-        match (&self.value, &mut entry.value) {
-            (Some((seen, end)), Some((value, until))) => {
-                let apart = end.since(*until) + until.since(*end);
-                *until = *end;
-                seen == value.as_str() && apart <= window.tolerance()
-            }
-            (Some((_, end)), None) => ending(*end),
-            (None, Some((_, until))) => ending(*until),
-            (None, None) => true,
-        }
+    fn has_value(&self, entry: &Entry, now: Moment) -> bool {
+        let seen = self.value.as_ref().map(|(value, end)| (&**value, *end));
+        let model = entry.value.as_ref().map(|(value, end)| (value.as_str(), *end));
+        let lives = |(_, end): &(&str, Moment)| *end > now;
+        seen.filter(lives) == model.filter(lives)
     }
 
     /// Whether the same newest calls are known, for as long.
-    fn has_latest(&self, entry: &mut Entry, window: Window) -> bool {
-        let lasts = |end: Moment| end > window.after.after(TOLERANCE);
-        match (&self.latest, entry.latest_end.filter(|_| !entry.latest.is_empty())) {
-            (None, None) => true,
-            (Some((end, _)), None) => !lasts(*end),
-            (None, Some(end)) => !lasts(end),
+    fn has_latest(&self, entry: &Entry, now: Moment) -> bool {
+        let seen = self.latest.as_ref().filter(|(end, _)| *end > now);
+        let end = entry.latest_end.filter(|end| !entry.latest.is_empty() && *end > now);
+        match (seen, end) {
             (Some((seen, tokens)), Some(end)) => {
-                entry.latest_end = Some(*seen);
-                let apart = seen.since(end) + end.since(*seen);
-                apart <= window.tolerance() && entry.latest.iter().map(|it| &**it).eq(tokens)
+                *seen == end && entry.latest.iter().map(|it| &**it).eq(tokens)
             }
+            (seen, end) => seen.is_none() && end.is_none(),
         }
     }
 
     /// Whether the same is shared with the same.
-    fn has_shared(&self, entry: &mut Entry, window: Window) -> bool {
-        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
-        match (&self.shared, &mut entry.shared) {
+    fn has_shared(&self, entry: &Entry, now: Moment) -> bool {
+        let seen = self.shared.as_ref().filter(|(_, end)| *end > now);
+        match (seen, entry.shared.as_ref().filter(|(.., until)| *until > now)) {
             (Some((seen, end)), Some((value, tokens, until))) => {
-                let apart = end.since(*until) + until.since(*end);
-                *until = *end;
-                let waits = |token: &Arc<str>| seen.contains_key(&**token);
                 seen.get("").is_some_and(|it| it == value.as_str())
                     && seen.len() == tokens.len() + 1
-                    && tokens.iter().all(waits)
-                    && apart <= window.tolerance()
+                    && tokens.iter().all(|token| seen.contains_key(&**token))
+                    && end == until
             }
-            (Some((_, end)), None) => ending(*end),
-            (None, Some((_, _, until))) => ending(*until),
-            (None, None) => true,
+            (seen, model) => seen.is_none() && model.is_none(),
         }
     }
 
-    /// Whether there are the same tombstones, with the same reasons and ends.
-    fn has_tombstones(&self, entry: &mut Entry, window: Window) -> bool {
-        let mut known = 0;
-        for (token, tombstone) in &mut entry.tombstones {
-            let lasts = tombstone.until > window.after.after(TOLERANCE);
-            match self.tombstones.get(&**token) {
-                Some((reason, end)) => {
-                    known += 1;
-                    let apart = end.since(tombstone.until) + tombstone.until.since(*end);
-                    if *reason != *tombstone.reason || apart > window.tolerance() {
-                        return false;
-                    }
-                    tombstone.until = *end;
-                }
-                None if lasts => return false,
-                None => {}
+    /// Whether the counter is the same. Its end is in whole milliseconds on the server.
+    fn has_fence(&self, entry: &Entry) -> bool {
+        match (&self.fence, &entry.fence) {
+            (None, None) => true,
+            (Some((number, owner, end)), Some(last)) => {
+                let apart = end.since(last.until) + last.until.since(*end);
+                last.of() == (*number, owner) && apart <= Duration::from_millis(1)
             }
+            _ => false,
         }
-        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
-        let more =
-            self.tombstones.iter().filter(|(token, _)| !entry.tombstones.contains_key(&***token));
-        known <= self.tombstones.len() && more.into_iter().all(|(_, (_, end))| ending(*end))
     }
 }
 
-fn same<'a>(
-    seen: &BTreeMap<String, Moment>,
-    model: impl Iterator<Item = (&'a str, &'a mut Moment)>,
-    window: Window,
-) -> bool {
-    let mut known = BTreeSet::new();
-    let lasts = |end: Moment| end > window.after.after(TOLERANCE);
-    for (token, end) in model {
-        known.insert(token);
-        match seen.get(token) {
-            Some(seen) if seen.since(*end) + end.since(*seen) <= window.tolerance() => *end = *seen,
-            Some(_) => return false,
-            None if lasts(*end) => return false,
-            None => {}
-        }
-    }
-    seen.iter().all(|(token, end)| known.contains(&**token) || !lasts(*end))
+fn of(ends: &BTreeMap<String, Moment>) -> impl Iterator<Item = (&str, (), Moment)> {
+    ends.iter().map(|(token, end)| (&**token, (), *end))
+}
+
+/// Those that have not ended.
+fn living<'a, T>(
+    all: impl Iterator<Item = (&'a str, T, Moment)>,
+    now: Moment,
+) -> BTreeMap<&'a str, (T, Moment)> {
+    all.filter(|(.., end)| *end > now).map(|(token, what, end)| (token, (what, end))).collect()
 }
