@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::{cluster_view, sentinel};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::redis::Address;
 
 /// How many slots of how many shards these answers of a node name.

@@ -28,7 +28,8 @@ pub use api::request::LockRequest;
 mod domain;
 pub use domain::config_error::ConfigError;
 pub use domain::demand::Wait;
-pub use domain::error::{BackendError, BackendErrorKind, LockError};
+pub use domain::error::LockError;
+pub use domain::fault::{BackendError, BackendErrorKind};
 pub use domain::key::LockKey;
 pub use domain::status::{
     Done, Holder, Idle, LockKind, LockStatus, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo,

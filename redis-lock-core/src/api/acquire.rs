@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::blocking::block_on_or;
 use crate::api::nesting::{self, Caller, Outer};
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::label::shown;
 use crate::domain::lease::last_fence;

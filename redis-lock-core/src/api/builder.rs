@@ -7,11 +7,10 @@ use std::time::Duration;
 use crate::api::locks::Settings;
 use crate::api::server::NodeOptions;
 use crate::api::server_url::{Servers, read, read_cluster, read_quorum, read_sentinels};
+use crate::domain::checks::{check_margin, check_max_waiters, check_millis, check_ttl};
 use crate::domain::config_error::REJOIN_ALONE;
-use crate::domain::demand::{
-    check_margin, check_max_waiters, check_millis, check_ttl, whole_millis,
-};
 use crate::domain::label::printable;
+use crate::domain::lease::whole_millis;
 use crate::domain::status::{Scripting, Topology};
 use crate::domain::value::MOST_VALUE;
 use crate::engine::Link;

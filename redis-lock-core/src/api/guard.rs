@@ -10,9 +10,9 @@ use futures_util::future::select_all;
 
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
+use crate::domain::checks::{check_ttl, needs_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::{NOT_ONCE, check_rejoin};
-use crate::domain::demand::{check_ttl, needs_ttl};
 use crate::domain::env;
 use crate::domain::names::Names;
 use crate::domain::value::Finish;
@@ -274,7 +274,7 @@ impl Guard {
         if let Some(rejoin) = self.locks.settings().rejoin {
             check_rejoin(ttl, Some(self.hold.demand.terms.margin), rejoin)?;
         }
-        let ttl = crate::domain::demand::whole_millis(ttl);
+        let ttl = crate::domain::lease::whole_millis(ttl);
         if self.hold.demand.terms.ttl.is_none() {
             return needs_ttl("extend");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::blocking::block_on;
 use crate::api::list::{BlockingListing, Listing};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::glob;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;

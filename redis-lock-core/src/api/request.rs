@@ -455,7 +455,7 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::demand::needs_ttl;
+    use crate::domain::checks::needs_ttl;
 
     #[test]
     fn locks_that_never_expire_linger_neither_by_default_nor_when_asked_to() {

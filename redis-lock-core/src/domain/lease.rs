@@ -13,9 +13,17 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 
 /// The shortest lease that, by this side's clock, lasts at least as long as `hold`.
 pub(crate) fn covering(hold: Duration) -> Duration {
-    crate::domain::demand::whole_millis(
-        hold.saturating_add(hold / 50).saturating_add(Duration::from_millis(5)),
-    )
+    whole_millis(hold.saturating_add(hold / 50).saturating_add(Duration::from_millis(5)))
+}
+
+/// Rounds up: a lease must never be shorter than was asked for.
+pub(crate) fn whole_millis(duration: Duration) -> Duration {
+    let rest = duration.subsec_nanos() % 1_000_000;
+    if rest == 0 {
+        return duration;
+    }
+    // `check_millis` refuses what overflows here.
+    duration.saturating_add(Duration::from_nanos(u64::from(1_000_000 - rest)))
 }
 
 /// The end of a lease of `ttl` that was asked for with a request sent at `sent`.

@@ -1,10 +1,12 @@
 //! The terms that all other modules share. It depends on none of them.
 
+pub(crate) mod checks;
 pub(crate) mod clock;
 pub(crate) mod config_error;
 pub(crate) mod demand;
 pub(crate) mod env;
 pub(crate) mod error;
+pub(crate) mod fault;
 pub(crate) mod glob;
 pub(crate) mod key;
 pub(crate) mod kind;

@@ -22,7 +22,7 @@ use super::released::{Released, Search};
 use super::runtime::RuntimeId;
 use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::observe::Observation;
 use crate::store::wire::contained;

@@ -49,7 +49,7 @@ use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::domain::value::Finish;
 use crate::lock::hold::Hold;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::places::{Place, PlaceId};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::observe::OutageLine;
 use crate::sync::NonPoisonMutex;
 
@@ -139,7 +139,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::domain::error::FaultClass;
+    use crate::domain::fault::FaultClass;
     use crate::engine::path::Path;
 
     const SECOND: Duration = Duration::from_secs(1);

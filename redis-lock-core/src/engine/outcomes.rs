@@ -15,7 +15,7 @@ use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 #[cfg(test)]
 use crate::domain::env::simulated;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names;
 use crate::domain::value::Finish;
 use crate::lock::hold::Hold;

@@ -128,7 +128,7 @@ impl Reaper {
 mod tests {
     use super::*;
     use crate::domain::demand::tests::demand;
-    use crate::domain::error::{Fault, FaultClass};
+    use crate::domain::fault::{Fault, FaultClass};
     use crate::lock::tests::{Bench, Confirmed};
     use crate::lock::{Next, Outcome};
     use crate::store::Answer;

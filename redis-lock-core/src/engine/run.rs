@@ -18,7 +18,7 @@ use super::path::Reader;
 use super::places::{Place, PlaceId};
 use super::runtime::BlockingCall;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::observe::caught;
 use crate::store::wire::{Directory, Map, keep_listening};
 use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};

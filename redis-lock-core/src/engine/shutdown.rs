@@ -10,7 +10,7 @@ use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Origin, Settled, Told, Traffic};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Machine, Reap};
 use crate::{Drained, LockError, LossReason};
 

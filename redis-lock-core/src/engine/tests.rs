@@ -12,7 +12,7 @@ use super::path::{InHand, LockId, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::value::Finish;
 use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};

@@ -12,7 +12,7 @@ use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 use super::shutdown::given_up;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::names::Names;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe::{self, Observation};

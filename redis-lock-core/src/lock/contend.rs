@@ -9,7 +9,7 @@ use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Attempt, Confirm, Env, Hold, Machine, Question, Reap, Stage};
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
 use crate::domain::status::IdleEvent;

@@ -12,7 +12,7 @@ use super::waiters::{busy, unanswered};
 use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, WaitingCall};
 use crate::domain::clock::Moment;
 use crate::domain::demand::ENDLESS;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::mark::Mark;
 use crate::domain::status::{Done, IdleEnd};
 use crate::observe::Observation;

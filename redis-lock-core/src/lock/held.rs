@@ -9,7 +9,7 @@ use super::question::{About, HoldRequest, Open, Wanted, Wants, deadline};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::domain::status::IdleEnd;

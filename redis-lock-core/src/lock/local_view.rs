@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::{Machine, Stage};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::label::{bare, shown};
 use crate::domain::status::Waiter;
 use crate::store::Blocker;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::{Answer, Command};
 
 /// A question to the server.

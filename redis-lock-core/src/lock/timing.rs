@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Env;
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::error::FaultClass;
+use crate::domain::fault::FaultClass;
 use crate::domain::mark::Mark;
 use crate::store::{Blocker, CLAIM};
 

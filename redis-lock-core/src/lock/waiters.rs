@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::Blocker;
 use crate::{LockError, Wait};
 

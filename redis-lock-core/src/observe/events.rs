@@ -6,7 +6,7 @@ use super::HoldFacts;
 #[cfg(feature = "tracing")]
 use super::caught;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Title;
 use crate::{LockError, LossReason};
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::status::IdleEvent;
 use crate::{LockError, LossReason, Token};
@@ -318,7 +318,7 @@ mod numbers {
 
     use std::time::Duration;
 
-    use crate::domain::error::BackendErrorKind;
+    use crate::domain::fault::BackendErrorKind;
     use crate::domain::kind::LockSort;
     use crate::domain::status::{AskOutcome, IdleEnd};
     use crate::{LockError, LossReason};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
 use super::caught;
-use crate::domain::error::BackendErrorKind;
+use crate::domain::fault::BackendErrorKind;
 use crate::domain::kind::LockSort;
 use crate::domain::status::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};

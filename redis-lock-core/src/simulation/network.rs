@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::pipe::{Item, Sent, SharedPipe, lock};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::engine::places::PlaceId;
 use crate::store::redis::Sequence;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
@@ -88,7 +88,7 @@ impl Wire for SimulatedWire {
                 }
                 Item::Again(seq, _) => {
                     let what = "no caller wants its next round";
-                    let fault = Fault::new(crate::domain::error::FaultClass::Refused, what);
+                    let fault = Fault::new(crate::domain::fault::FaultClass::Refused, what);
                     return Some(self.finish(seq, Err(fault)));
                 }
             }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::readers::full_for;
 use super::{clock, random};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command, Readiness, Watcher};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::clock::{ProcessClock, SECOND};
 use super::plan::HistoryPlan;
 use crate::Locks;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::status::Topology;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};

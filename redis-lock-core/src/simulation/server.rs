@@ -11,7 +11,7 @@ use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::store::memory::entry::Entry;

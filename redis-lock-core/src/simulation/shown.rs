@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::History;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 pub(super) fn command(command: &Command, names: &mut History) -> String {

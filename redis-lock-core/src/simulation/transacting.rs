@@ -5,7 +5,7 @@ use redis::{Cmd, Value};
 use super::key_space::{WatchedKeys, needs_memory};
 use super::planned_trouble::Refusal;
 use super::server::{Messages, SimulatedServer, asked};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::names::Names;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Blocker, Command, Verb};

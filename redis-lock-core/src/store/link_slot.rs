@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Readiness, SharedNews, TaskWaker, Watcher};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::sync::NonPoisonMutex;
 
 /// Where a new connection is left for the reader, and how to watch it.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::{Answer, Command, Event};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::LockId;
 use super::origin::{Gathered, Gathering, InHand, Origin, Reply, Told};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Outcome, Outgoing, Question, Reap};
 use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;

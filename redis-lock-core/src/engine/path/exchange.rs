@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::reader_role::Reader;
 use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::runtime::RuntimeId;
 use crate::lock::Outcome;
 use crate::store::wire::{Redirect, contained};

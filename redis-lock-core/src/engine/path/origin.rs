@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::lock::{Confirm, Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};

@@ -8,7 +8,7 @@ use super::{
     Traffic, Up,
 };
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::Outcome;
 use crate::store::Connected;
 

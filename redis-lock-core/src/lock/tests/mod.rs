@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::LossReason;
 use crate::domain::demand::tests::demand;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::value::Finish;
 use crate::observe::Observation;
 use crate::store::{Answer, Blocker};

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::process::SimulatedProcess;

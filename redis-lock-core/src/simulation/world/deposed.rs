@@ -4,7 +4,7 @@
 use redis::{Arg, Value};
 
 use super::World;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::pipe::Item;
 use crate::simulation::plan::HistoryPlan;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::{Names, SLOTS, slot};
 use crate::engine::Arbiter;
 use crate::simulation::network::Unasked;

@@ -3,7 +3,7 @@
 
 use super::nodes::Verdict;
 use super::{World, WorldEvent};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::plan::{HistoryPlan, NodesPlan};
 use crate::simulation::planned_trouble::PlannedTrouble;

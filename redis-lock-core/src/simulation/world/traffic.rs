@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::nodes::{Verdict, node_of};
 use super::{World, WorldEvent};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use super::{World, WorldEvent};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::deviation::{self, Deviation, MessageSort};

@@ -7,7 +7,7 @@ use super::entry::end;
 use super::fences::{check, number, raise};
 use super::{Execution, State};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Command, Verb};
 

@@ -9,7 +9,7 @@ use super::fences::Last;
 use super::holders::{Holders, StoredHolder};
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::value::StoredValue;
 use crate::store::{ASK, Answer, Blocker, CLAIM};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::lease::{LARGEST_FENCE, read_fence};
 
 /// How long the last number is remembered when no more are asked for.

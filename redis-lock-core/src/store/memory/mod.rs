@@ -27,7 +27,7 @@ use super::{
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::env;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::glob;
 use crate::store::Blocker;
 use crate::sync::NonPoisonMutex;

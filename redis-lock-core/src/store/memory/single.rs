@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Execution;
 use super::entry::{Entry, QUEUE_GRACE, end};
 use super::fences::{check, number};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::domain::value::StoredValue;

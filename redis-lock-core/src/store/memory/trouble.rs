@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Publish, State};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 

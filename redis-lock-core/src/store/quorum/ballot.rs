@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::tokens;
 use crate::BackendErrorKind;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::too_few::{NoQuorum, NodeVote, Vote};
 use crate::store::{Answer, Blocker, Verb};
 

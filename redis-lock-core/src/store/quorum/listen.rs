@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::ballot::majority;
 use super::seat::Roster;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::wire::keep_listening;
 use crate::store::{Connector, Event, Hints};
 

@@ -27,7 +27,7 @@ use self::node::{Node, keep_linked};
 use self::wire::QuorumWire;
 use super::link_slot::SlotWatch;
 use super::{BoxFuture, Connected, Connector, Hints, Readiness, Watcher, Wire};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 
 /// How long the first connection waits for the other nodes when there is a majority.
 const OTHERS: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use super::seat::Seat;
 use super::tokens::Tokens;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::too_few::Vote;
 use crate::store::link_slot::LinkSlot;

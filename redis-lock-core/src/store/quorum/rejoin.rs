@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::node::{Does, Node};
 use super::tokens;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Command, PLACE, Verb};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::Names;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::domain::too_few::Vote;

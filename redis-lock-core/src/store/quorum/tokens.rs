@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
-use crate::domain::demand::whole_millis;
 use crate::domain::kind::Kind;
+use crate::domain::lease::whole_millis;
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
 use crate::store::{Answer, Command, ServerView, Verb};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::{Family, Kind};
 use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::lease::{LARGEST_FENCE, read_fence};

@@ -10,7 +10,7 @@ use super::conversation::{Step, read};
 use super::encode::Context;
 use super::listen::Channel;
 use super::probe::Delete;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Answer, Command, Verb};

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::decode;
 use super::socket::{Input, MAX_KEPT_BUFFER, Socket};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::{BoxFuture, Filled, Inbox, Watcher};
 
 /// Receives the commands that have to be sent.

@@ -14,7 +14,7 @@ use super::connect::{self, PING_INTERVAL, relay, subscribe};
 use super::decode::text;
 use super::dialect::words;
 use super::nodes::Member;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};

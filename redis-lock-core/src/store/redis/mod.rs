@@ -58,7 +58,7 @@ use super::quorum::Seat;
 use super::wire::NodeName;
 use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, TlsSettings, Wire};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::{Names, beside_locks, tag_of};
 use crate::domain::status::Scripting;
 use crate::sync::NonPoisonMutex;

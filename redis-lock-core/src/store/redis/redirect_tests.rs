@@ -11,7 +11,7 @@ use super::line::CommandSink;
 use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::Found;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::wire::Redirect;

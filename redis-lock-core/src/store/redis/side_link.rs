@@ -12,7 +12,7 @@ use super::line::{ServerLine, ask_all};
 use super::probe::field;
 use super::wait_round::LONGEST;
 use super::{Terms, Way, connect, decode};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::beside_locks;
 use crate::store::Watcher;
 use crate::store::link_slot::{LinkSlot, SlotWatch, both};

@@ -16,7 +16,7 @@ use super::dialect::words;
 use crate::BackendErrorKind;
 use crate::NotReplicated;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::Names;
 
 /// The longest time to wait for replicas: with several nodes, an older answer starts no lease,

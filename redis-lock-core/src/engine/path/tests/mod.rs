@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
-use crate::domain::error::FaultClass;
+use crate::domain::fault::FaultClass;
 use crate::engine::core::Work;
 use crate::lock::tests::Bench as Locks;
 use crate::lock::{Outgoing, Question};

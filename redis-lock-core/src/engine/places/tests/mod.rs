@@ -8,7 +8,7 @@ use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::path::{LOOK_PAUSE, QueueEntry};
 use crate::engine::tests::{PATIENCE, have_a_lease_linger, owe, release_of};
 use crate::lock::Outcome;

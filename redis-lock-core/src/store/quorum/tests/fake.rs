@@ -12,7 +12,7 @@ use super::super::{Roster, Seat};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::too_few::Vote;

@@ -8,7 +8,7 @@ use super::super::node::{Ask, Does};
 use super::super::tokens;
 use super::{MOST, QuorumWire};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Command, Verb};
 

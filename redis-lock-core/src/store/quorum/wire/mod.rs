@@ -17,7 +17,7 @@ use super::ballot::{Ballot, Matter, Said, majority};
 use super::node::Node;
 use super::seat::Roster;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Wire};
 

@@ -7,7 +7,7 @@ use super::super::node::{Ask, Does};
 use super::super::tokens;
 use super::{Inquiry, QuorumWire};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::too_few::Vote;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};

@@ -1,6 +1,6 @@
 //! Whether the model and the server agree.
 
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::store::Answer;
 use crate::store::memory::State;

@@ -20,7 +20,7 @@ use testbed::{ClockShim, Server, ServerBinary};
 use super::direct::{Direct, redis_6};
 use super::probe::Delete;
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;

@@ -6,7 +6,7 @@ use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 
 use super::steps::PATIENCE;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::redis::Terms;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::direct::Direct;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::{Conversation, Expected, Send};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::store::redis::decode;
 use crate::store::redis::probe::AtomicBy;

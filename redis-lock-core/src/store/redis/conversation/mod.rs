@@ -30,7 +30,7 @@ use super::line::{Send, lost_place};
 use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::{AtomicBy, Found};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::ServerInfo;
 use crate::store::{Answer, Command, Pulled};
 use bundle::Bundle;

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Value};
 
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::label::harmless;
 use crate::store::redis::decode;
 use crate::store::redis::encode::{self, Context, ScriptCall};

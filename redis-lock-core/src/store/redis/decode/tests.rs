@@ -7,7 +7,7 @@ use redis::{ErrorKind, ServerErrorKind, Value};
 
 use super::*;
 use crate::domain::clock::Moment;
-use crate::domain::error::FaultClass;
+use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
 use crate::domain::status::LockKind;
 use crate::store::redis::direct::{command, token};

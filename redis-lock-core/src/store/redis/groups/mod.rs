@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::cluster::{ClusterMode, End, GroupAttempt};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Answer, Command, Verb};

@@ -13,7 +13,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::redis::address::{Address, AddressMap};
 use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};

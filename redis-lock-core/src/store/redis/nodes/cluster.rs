@@ -12,7 +12,7 @@ use super::cluster_view::{
 };
 use super::member::Member;
 use super::node_list::{Listed, NodeList};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
 use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms};

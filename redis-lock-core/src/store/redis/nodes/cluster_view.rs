@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use redis::{Cmd, Value};
 
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::redis::address::Address;
 use crate::store::redis::decode::{self, text};
 use crate::store::redis::dialect::words;

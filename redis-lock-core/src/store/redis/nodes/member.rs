@@ -10,7 +10,7 @@ use super::cluster_view::{channel_slot, field};
 use super::node_list::{Clock, Listed, NodeList};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
 use crate::store::redis::decode;
 use crate::store::redis::decode::text;

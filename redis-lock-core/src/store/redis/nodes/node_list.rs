@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::SLOTS;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redis::address::Address;

@@ -14,7 +14,7 @@ use super::asker::{Asker, NodeAccess, Target, address_of, gather, worst};
 use super::cluster_view::field;
 use super::member::{Member, role, sentinel_outage};
 use super::node_list::{NamedPrimary, NodeList, OtherSentinel, SentinelReport};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::Topology;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{relay, subscribe};

@@ -10,7 +10,7 @@ use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
 use super::super::Terms;
 use super::super::address::Address;
 use super::{ClusterDirectory, NodeAccess, SentinelDirectory, cluster_view, node_list};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::wire::{Directory, Map, NodeName, Primary};
 
 /// A time limit for what servers do on their side, such as elections.

@@ -19,7 +19,7 @@ use super::line::ServerLine;
 use super::side_link::{LineSlot, SideLink, watch_beside};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::mark::Mark;
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Wire};
 

@@ -11,7 +11,7 @@ use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
 use super::listen::Channel;
 use super::probe::Delete;
-use crate::domain::error::FaultClass;
+use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, ServerView, Verb};
 

@@ -44,7 +44,7 @@ use super::dialect::{Dialect, words};
 use super::listen::Channel;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 use plan::pause;

@@ -9,7 +9,7 @@ use redis::Cmd;
 use super::snapshot::{Snapshot, Standing, digest, seen, shown, unmarked};
 use super::writes::Writes;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::domain::token::WAITERS_MARK;

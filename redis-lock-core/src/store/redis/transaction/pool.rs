@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::redis::dialect::words;
 use crate::store::redis::line::ask_all;
 use crate::store::redis::{Terms, connect, decode};

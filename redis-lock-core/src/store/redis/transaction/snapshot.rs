@@ -8,7 +8,7 @@ use redis::{Cmd, FromRedisValue, Script, Value, from_redis_value};
 
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::label::{harmless, text_or_hex};
 use crate::domain::mark::Mark;

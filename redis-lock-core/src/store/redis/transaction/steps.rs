@@ -7,7 +7,7 @@ use redis::{Arg, Cmd, ServerError, Value};
 
 use super::plan::{DecisionTerms, NextStep, Planned, decide};
 use super::snapshot::{ReadPlan, Snapshot};
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::{decode, encode};
 use crate::store::{Answer, Command, Verb};

@@ -13,7 +13,7 @@ use super::plan::is_possible;
 use super::pool::Pool;
 use super::{Setting, run};
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fault::{Fault, FaultClass};
 use crate::store::link_slot::both;
 use crate::store::redis::address::redirect_in;
 use crate::store::redis::dialect::Dialect;

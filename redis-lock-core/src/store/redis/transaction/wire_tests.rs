@@ -7,7 +7,7 @@ use std::time::Duration;
 use testbed::{Server, WakeLog, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::Scripting;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionLike, Value};
 
 use super::Conversation;
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::direct::{Direct, token};

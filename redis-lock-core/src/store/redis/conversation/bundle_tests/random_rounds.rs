@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{TTL, Talk, for_key, load_scripts};
-use crate::domain::error::Fault;
+use crate::domain::fault::Fault;
 use crate::store::redis::direct::{self, Direct, token};
 use crate::store::redis::probe::Found;
 use crate::store::{Acquire, Answer, Command, Verb};
