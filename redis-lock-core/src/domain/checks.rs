@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::domain::config_error::check_rejoin;
 use crate::domain::demand::Options;
 use crate::domain::kind::Kind;
-use crate::domain::lease::MIN_TTL;
+use crate::domain::token::MIN_TTL;
 use crate::{ConfigError, LockError, Wait};
 
 /// The longest margin: longer pauses need no cover.

@@ -11,7 +11,6 @@ use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::Label;
 use crate::domain::lease::whole_millis;
 use crate::domain::names::Names;
-use crate::domain::token::MIN_TTL;
 use crate::{LockError, Token};
 
 /// How long a hold is renewed by default. It ends the holds of leaked guards.

@@ -182,7 +182,7 @@ impl Core {
                 drop(handle.answer.send(Err((*error).into())));
             }
             Notice::Later(Later::Share(handle, value)) => {
-                drop(handle.answer.send(Err(Box::new(NotGranted::Value(value)))));
+                drop(handle.answer.send(Err(Box::new(NotGranted::Value(*value)))));
             }
             Notice::Later(Later::Confirm(confirm, outcome)) => {
                 drop(confirm.send(outcome.map_err(|error| *error)));

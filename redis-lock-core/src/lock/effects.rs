@@ -60,7 +60,7 @@ pub(crate) enum Later<W> {
     /// Hand this hold to the waiter. If the waiter is gone, release it.
     Grant(W, Arc<Hold>),
     /// Give the waiter the value of the call that it has waited for.
-    Share(W, StoredValue),
+    Share(W, Box<StoredValue>),
     /// Tell the waiter that it does not get the lock.
     Fail(W, Box<LockError>),
     /// Report to a caller the outcome of what it asked for.

@@ -75,7 +75,7 @@ impl<W> Machine<W> {
                 let key = waiter.demand.key().to_owned();
                 env.fail(waiter.handle, LockError::Mismatch { key });
             } else {
-                env.effects.later.push(Later::Share(waiter.handle, value.clone()));
+                env.effects.later.push(Later::Share(waiter.handle, Box::new(value.clone())));
             }
         }
     }

@@ -121,7 +121,10 @@ impl HoldSpan {
         #[cfg(feature = "tracing")]
         {
             let span = self.span.lock().take();
-            span.as_deref().unwrap_or(&Span::default()).within(say);
+            match span.as_deref() {
+                Some(span) => span.within(say),
+                None => Span::default().within(say),
+            }
         }
         #[cfg(not(feature = "tracing"))]
         say();

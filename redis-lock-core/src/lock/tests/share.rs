@@ -37,7 +37,8 @@ impl Bench {
     fn shared(&mut self) -> Vec<u64> {
         let is_shared = |later: &mut Later<u64>| matches!(later, Later::Share(..));
         let shared = self.effects.later.extract_if(.., is_shared);
-        let id = |later| if let Later::Share(id, value) = later { Some((id, value)) } else { None };
+        let id =
+            |later| if let Later::Share(id, value) = later { Some((id, *value)) } else { None };
         let ids = shared.filter_map(id).map(|(id, value)| {
             assert_eq!(value.as_str(), "7");
             id
