@@ -44,7 +44,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The next one that arrives.
+    /// The next signal that arrives.
     pub(crate) async fn next(&mut self) -> Number {
         poll_fn(|context| {
             let signals = self.signals.iter_mut();

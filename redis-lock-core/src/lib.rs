@@ -1,4 +1,4 @@
-//! The runtime of `redis-locks`: leases, guards, waiting, and the stores they stand on.
+//! The runtime of `redis-locks`: leases, guards, waiting, and the stores below them.
 //!
 //! Depend on `redis-locks`, which re-exports all of this together with the attribute.
 

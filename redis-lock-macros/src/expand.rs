@@ -35,9 +35,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     options::check_slot(&options, &mut mistakes);
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
     if let (Shape::Sync, Some(newest), None) = (&shape, &options.newest, &options.guard) {
-        let message = "a blocking body can't be stopped, so it has to look whether a newer call has come: add \
-                       `guard = lock` and end the body when `lock.is_superseded()`";
-        mistakes.at(&newest.name, message);
+        mistakes.at(&newest.name, BLOCKING_NEWEST);
     }
     let krate: Path =
         options.krate.as_ref().map_or_else(|| parse_quote!(::redis_locks), |k| k.value.clone());
@@ -74,6 +72,9 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         }
     }
 }
+
+const BLOCKING_NEWEST: &str = "a blocking body can't be stopped, so it has to look whether a newer call has \
+                               come: add `guard = lock` and end the body when `lock.is_superseded()`";
 
 const MISSING_KEY: &str = "missing `key`: name what is locked, e.g. \
                            `#[redis_lock(key = \"order:{order_id}\")]`";

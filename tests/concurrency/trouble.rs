@@ -1,8 +1,11 @@
 //! What the code of users does that keeps others waiting.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
 
 use redis_locks::Guard;
+
+use crate::support::PATIENCE;
 
 /// Closed until the end of the test.
 #[derive(Default)]
@@ -31,4 +34,17 @@ pub(crate) enum Trouble {
     Blocks(Arc<Gate>),
     Panics,
     Asks(Arc<Guard>),
+}
+
+/// Runs `part` in another thread, so that the test fails if `part` hangs.
+#[track_caller]
+pub(crate) fn within<T: Send + 'static>(
+    what: &str,
+    part: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (tell, hear) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = tell.send(part());
+    });
+    hear.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} hangs"))
 }

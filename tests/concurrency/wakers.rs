@@ -3,8 +3,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 #[cfg(feature = "tracing")]
 use crate::subscriber;
 use crate::support::*;
-use crate::trouble::{Gate, Trouble};
+use crate::trouble::{Gate, Trouble, within};
 
 const TTL: Duration = ms(900);
 
@@ -84,16 +84,6 @@ impl<T> Polled<T> {
 
 fn waiter(locks: &Locks, key: &str, trouble: Trouble) -> Polled<Result<Guard, LockError>> {
     Polled::once(locks.mutex(key).ttl(TTL).wait_forever().acquire(), trouble)
-}
-
-/// Runs `part` in a thread of its own, so that one that hangs fails the test.
-#[track_caller]
-fn within<T: Send + 'static>(what: &str, part: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, hear) = mpsc::channel();
-    thread::spawn(move || {
-        let _ = tell.send(part());
-    });
-    hear.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
 /// Locks whose answers are read by the engine, or by a task of a runtime.

@@ -5,15 +5,16 @@ mod looks;
 mod manual;
 mod run;
 
+pub(crate) use holds::{Acquire, Release};
+pub(crate) use looks::{Check, Ls, Show, Watch};
+pub(crate) use run::Run;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use redis_lock_core::Wait;
 
-pub(crate) use self::holds::{Acquire, Release};
-pub(crate) use self::looks::{Check, Ls, Show, Watch};
-pub(crate) use self::run::Run;
 use crate::{duration, segments};
 
 /// Run commands under distributed locks on Redis or Valkey, look at the locks, and end them.

@@ -9,7 +9,7 @@ mod terminal;
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
 
-use redis_lock_core::{Guard, LockError, Locks, LossReason};
+use redis_lock_core::{Guard, LockError, LockRequest, Locks, LossReason};
 
 use crate::args::{Common, Run};
 use crate::exit::{Code, Failure};
@@ -22,27 +22,8 @@ use terminal::Terminal;
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let asked = Instant::now();
-    let (key, kind) = (task.key.text(), &task.getting.kind);
-    let mut request = getting::request(locks, &key, kind).ttl(task.ttl);
-    // Several hold it at once otherwise, and a number would tell none of them apart as the latest.
-    if !task.no_fence && !kind.read && kind.permits.is_none() {
-        request = request.fenced();
-    }
-    if task.newest {
-        request = request.newest();
-    }
-    if let Some(margin) = task.margin {
-        request = request.margin(margin);
-    }
-    if let Some(least) = task.min_hold {
-        request = request.min_hold(least);
-    }
-    if let Some(limit) = task.max_hold {
-        request = request.max_hold(limit);
-    }
-    if let Some(period) = task.once {
-        request = request.once(period);
-    }
+    let key = task.key.text();
+    let request = request(locks, &key, &task);
     let done = |failure| match failure {
         Failure::Lock(error @ LockError::Done { .. }) => {
             let (code, quiet) = (task.done_exit_code, task.getting.quiet);
@@ -87,6 +68,32 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
         table::plain(&format!("redis-lock: lock `{key}` {line}"))
     });
     Ok(code)
+}
+
+/// The request that these options make.
+fn request(locks: &Locks, key: &str, task: &Run) -> LockRequest {
+    let kind = &task.getting.kind;
+    let mut request = getting::request(locks, key, kind).ttl(task.ttl);
+    // Several hold it at once otherwise, and a number would tell none of them apart as the latest.
+    if !task.no_fence && !kind.read && kind.permits.is_none() {
+        request = request.fenced();
+    }
+    if task.newest {
+        request = request.newest();
+    }
+    if let Some(margin) = task.margin {
+        request = request.margin(margin);
+    }
+    if let Some(least) = task.min_hold {
+        request = request.min_hold(least);
+    }
+    if let Some(limit) = task.max_hold {
+        request = request.max_hold(limit);
+    }
+    if let Some(period) = task.once {
+        request = request.once(period);
+    }
+    request
 }
 
 /// What is said when the command has ended and processes of its group run on.

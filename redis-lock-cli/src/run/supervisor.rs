@@ -71,8 +71,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until no process of the command's group is left, or KILL was sent. `report` is told which
-    /// ones run although the command has ended.
+    /// Waits until no process of the command's group is left, or KILL was sent. `report` gets the
+    /// processes that run although the command has ended.
     pub(crate) async fn supervise(mut self, signals: &mut Signals, report: impl Fn(&[u32])) -> End {
         let mut silence = None;
         loop {

@@ -54,8 +54,8 @@ pub(crate) fn adopt(mut request: LockRequest) -> Result<Begun, LockError> {
 /// The fencing number for an adopter of the token, if the server still knows it.
 ///
 /// # Errors
-/// `Lost` when the lock is held as another kind than the request names: a renewal would not tell,
-/// since a writer goes on renewing as one after it has become a reader.
+/// `Lost` when the lock is held as another kind than the request names. A renewal would not tell,
+/// since a writer that became a reader is still renewed as a writer.
 pub(crate) async fn fence_of(
     request: &LockRequest,
     token: &Token,
@@ -77,7 +77,7 @@ pub(crate) async fn fence_of(
     Ok(last)
 }
 
-/// Takes the lock and blocks the thread meanwhile.
+/// Acquires the lock and blocks the thread until then.
 pub(crate) fn blocking(request: LockRequest) -> Result<Guard, LockError> {
     request.needs_guard()?;
     blocking_on(request, async |begun| begun.granted().await)

@@ -33,17 +33,17 @@ impl LockRequest {
     /// Waits until it has the lock, as long as [`wait`](Self::wait) allows, and gives the guard.
     ///
     /// # Errors
-    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when
-    /// what is to be done [`once`](Self::once) was done; [`Crowded`](LockError::Crowded) when too many
-    /// calls wait; [`Backend`](LockError::Backend) when the server failed;
-    /// [`Reentrant`](LockError::Reentrant) when the body around the call holds the key already (a guard
-    /// of `acquire` is waited for, since another task may release it); [`Shutdown`](LockError::Shutdown).
+    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when the work was
+    /// [`once`](Self::once) done already; [`Crowded`](LockError::Crowded) when too many calls wait;
+    /// [`Backend`](LockError::Backend) when the server failed; [`Reentrant`](LockError::Reentrant) when
+    /// the body around the call holds the key already (for a guard of `acquire` the call waits, since
+    /// another task may release it); [`Shutdown`](LockError::Shutdown).
     /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) come before
     /// anything is sent.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
-    /// released in the background; nothing is left behind.
+    /// Dropping the future gives up the place in the queue. If the lock has been granted by
+    /// then, it is released in the background. Nothing is left behind.
     pub async fn acquire(mut self) -> Result<Guard, LockError> {
         self.needs_guard()?;
         let mut begun = acquire::begin(&mut self, Caller::Task)?;
@@ -78,10 +78,10 @@ impl LockRequest {
     /// before, and less than that of the next hold.
     ///
     /// # Errors
-    /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
-    /// this key or as this kind, and on a quorum when the lease of the guard has ended, by the clocks of the two
-    /// machines; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
-    /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
+    /// [`Lost`](LockError::Lost) when the token has lost the lock, or never had it at this key or as this kind.
+    /// On a quorum it is also `Lost` when the lease of the guard has ended, by the clocks of the two machines.
+    /// [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as one that never
+    /// expires. Otherwise as [`acquire`](Self::acquire), without `Busy`.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the token still has the lock and can be adopted.
@@ -198,8 +198,8 @@ impl LockRequest {
     ///
     /// When the leader loses the lock, its body is dropped the next time it yields, and the call contends
     /// for the lock again. Once it has the lock, it calls `body` again. The call ends when a body ends.
-    /// It goes on through outages, however long they last. A leader is renewed without a limit, unless
-    /// the request sets [`max_hold`](Self::max_hold).
+    /// It survives outages, however long they last. A leader is renewed without a limit, unless the
+    /// request sets [`max_hold`](Self::max_hold).
     ///
     /// To spawn the call, write `async move`: of a closure that borrows, the compiler can't tell yet that
     /// its futures are `Send`.
@@ -226,10 +226,10 @@ impl LockRequest {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
-    /// [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only where trying again can't help,
-    /// such as for a missing right. After an outage, a request that does not wait waits for up to a second.
-    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known. It is not run again,
-    /// because its effects may have happened.
+    /// [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only if trying again can't help, such as
+    /// for a missing right. After an outage, a request that does not wait waits for up to a second.
+    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known. That body is not run
+    /// again, because its effects may have happened.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
@@ -293,14 +293,14 @@ impl LockRequest {
         }
     }
 
-    /// [`acquire`](Self::acquire) for code without an async runtime. Also usable inside one, where
-    /// it blocks the thread: with several workers the others take over its tasks; on a
-    /// current-thread runtime nothing else goes on until the lock is acquired.
+    /// [`acquire`](Self::acquire) for code without an async runtime. Inside a runtime it blocks
+    /// the thread. With several workers, the others take over the thread's tasks. On a
+    /// current-thread runtime, all tasks stop until the lock is acquired.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when the lock is held
-    /// by another task of a current-thread runtime on this very thread: that task can't go on while
-    /// this call blocks it, so a wait without a limit would never end.
+    /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when another task of
+    /// a current-thread runtime on this thread holds the lock. That task can't run while this call
+    /// blocks the thread, so a wait without a limit would never end.
     pub fn blocking_acquire(self) -> Result<Guard, LockError> {
         acquire::blocking(self)
     }
@@ -313,8 +313,8 @@ impl LockRequest {
         unless_busy(self.no_wait().blocking_acquire())
     }
 
-    /// [`run`](Self::run) for code without an async runtime. The body runs to its end; when the
-    /// lock was lost meanwhile, its value is replaced by [`Lost`](LockError::Lost).
+    /// [`run`](Self::run) for code without an async runtime. The body runs to its end. If the
+    /// lock was lost by then, [`Lost`](LockError::Lost) replaces its value.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -324,8 +324,8 @@ impl LockRequest {
         scope::blocking_run(guard, body)
     }
 
-    /// [`try_run`](Self::try_run) for code without an async runtime. The body runs to its end; when the
-    /// lock was lost meanwhile, its success is replaced by [`Lost`](LockError::Lost).
+    /// [`try_run`](Self::try_run) for code without an async runtime. The body runs to its end. If the
+    /// lock was lost by then, [`Lost`](LockError::Lost) replaces its success.
     ///
     /// # Errors
     /// As [`try_run`](Self::try_run).

@@ -1,4 +1,4 @@
-//! The proof that a lock is held, and the way to give it back.
+//! The proof that a lock is held.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
 use crate::domain::checks::{check_ttl, needs_ttl};
 use crate::domain::clock::Moment;
-use crate::domain::config_error::{NOT_ONCE, check_rejoin};
-use crate::domain::env;
+use crate::domain::config_error::check_rejoin;
 use crate::domain::names::Names;
 use crate::domain::value::Finish;
 use crate::engine::LockId;
+use crate::lock::Wants;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Wants};
-use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe};
+use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 
 /// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
 ///
@@ -48,17 +47,17 @@ use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token, observe
 #[must_use = "a guard that is not bound to a name releases the lock at once; write `let guard = …`, not `let _ = …`"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    locks: Locks,
-    id: LockId,
-    hold: Arc<Hold>,
+    pub(super) locks: Locks,
+    pub(super) id: LockId,
+    pub(super) hold: Arc<Hold>,
     /// For a guard that joined an outer hold.
-    joined: Option<Box<Joined>>,
+    pub(super) joined: Option<Box<Joined>>,
 }
 
 /// The additional parts of a guard that joined an outer hold.
-struct Joined {
+pub(super) struct Joined {
     /// Holds its turn among all guards that joined that hold.
-    guard: Guard,
+    pub(super) guard: Guard,
     turn: Arc<JoinedTurn>,
 }
 
@@ -104,8 +103,8 @@ impl Guard {
         Some(self.hold.lost_error(reason))
     }
 
-    /// Why it does not hold the lock any more, unless it was released itself. A guard that joined others
-    /// ends with any of them.
+    /// Why it has lost the lock, unless it was released itself. A guard that joined others ends with any
+    /// of them.
     fn end(&self) -> Option<LossReason> {
         let now = Moment::now();
         match &self.joined {
@@ -158,8 +157,8 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) when the hold has no fencing number, or one that an `i64`
-    /// can't hold.
+    /// [`InvalidConfig`](LockError::InvalidConfig) when the hold has no fencing number, or a number that
+    /// does not fit into an `i64`.
     pub fn fence_i64(&self) -> Result<i64, LockError> {
         let (option, needs, advice) = ("fence_i64", "a fencing number", "ask for one by `fenced`");
         let fence = self.fence().ok_or(ConfigError::Requires { option, needs, advice })?;
@@ -263,9 +262,9 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock is not ours any more;
-    /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
-    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms, or above 100 years.
+    /// [`Lost`](LockError::Lost) when the lock is lost; [`Backend`](LockError::Backend) when the server
+    /// could not be asked, with the old lease still running;
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms or above 100 years.
     ///
     /// # Cancel safety
     /// The lease may have been extended or not; the lock stays held.
@@ -295,9 +294,9 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`WrongHold`](LockError::WrongHold) when this is no hold of a writer;
-    /// [`Lost`](LockError::Lost) when it is not ours any more; [`Backend`](LockError::Backend) when
-    /// the server could not be asked. In each case the lock is released.
+    /// [`WrongHold`](LockError::WrongHold) when this is not a writer's hold;
+    /// [`Lost`](LockError::Lost) when the lock is lost; [`Backend`](LockError::Backend) when the
+    /// server could not be asked. In each case the lock is released.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.
@@ -339,127 +338,6 @@ impl Guard {
         }
     }
 
-    /// Gives the lock back and waits for the server's confirmation.
-    ///
-    /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock was not ours any more; nothing was released then.
-    /// [`Backend`](LockError::Backend) when the server did not confirm it within the command
-    /// timeout; the engine goes on trying until the lease has ended anyway.
-    ///
-    /// # Cancel safety
-    /// The release goes on in the background.
-    pub async fn release(self) -> Result<(), LockError> {
-        // The outer hold may have been lost before, which has to be reported. If it ends from here
-        // on, that does no harm.
-        let ended = self.joined.as_ref().and_then(|_| self.loss());
-        let outcome = self.released(&Finish::Release).await;
-        ended.map_or(outcome, Err)
-    }
-
-    /// Ends the hold with success, for a request with [`once`](crate::LockRequest::once): until the end of the
-    /// period other calls get [`Done`](LockError::Done). If the period is over already, it just gives the
-    /// lock back.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_locks::LockError> {
-    /// # let locks = redis_locks::Locks::in_memory();
-    /// use std::time::Duration;
-    /// let import = locks.mutex("import:2026-01-31").once(Duration::from_secs(24 * 60 * 60));
-    /// let guard = import.clone().acquire().await?;
-    /// println!("importing");
-    /// guard.complete().await?;
-    /// assert!(import.acquire().await.is_err(), "it is done");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock was not ours any more, so that others may do it again.
-    /// [`Backend`](LockError::Backend) when the server did not confirm it within the command timeout; the
-    /// engine goes on trying until the lease has ended. [`InvalidConfig`](LockError::InvalidConfig) for a
-    /// lock without `once`, which is released.
-    ///
-    /// # Cancel safety
-    /// Once it was polled, it goes on in the background. Dropped before that, it gives the lock back as
-    /// the drop of a guard does, and nothing counts as done.
-    pub async fn complete(self) -> Result<(), LockError> {
-        if !self.completes() {
-            return Err(NOT_ONCE.into());
-        }
-        self.released(&Finish::Complete(None)).await
-    }
-
-    /// [`complete`](Self::complete) for code without an async runtime.
-    ///
-    /// # Errors
-    /// As [`complete`](Self::complete).
-    pub fn blocking_complete(self) -> Result<(), LockError> {
-        block_on(self.complete())
-    }
-
-    /// The largest value that it stores.
-    #[cfg(feature = "serde")]
-    pub(crate) fn largest_value(&self) -> usize {
-        self.locks.settings().largest_value
-    }
-
-    /// Whether it can end like that.
-    pub(crate) fn can(&self, finish: &Finish) -> bool {
-        match finish {
-            Finish::Release => false,
-            Finish::Complete(_) => self.completes(),
-            Finish::Share(_) => self.joined.is_none() && self.hold.demand.terms.share,
-        }
-    }
-
-    /// Whether success under it is remembered.
-    pub(crate) fn completes(&self) -> bool {
-        self.joined.is_none() && self.hold.demand.terms.once.is_some()
-    }
-
-    /// Releases the lock without waiting, like dropping the guard.
-    pub fn release_in_background(self) {
-        drop(self);
-    }
-
-    /// Passes the lock on: the guard ends without a release, and the token can be
-    /// [adopted](crate::LockRequest::adopt), in this process or in another one.
-    ///
-    /// Renewal stops and the lease runs on, so the token must be adopted before the lease ends. Else the
-    /// lock is free then. On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::LockRequest::never_expires) waits for its
-    /// adopter without a limit.
-    ///
-    /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
-    /// state of commands that are still in flight.
-    ///
-    /// Two guards have nothing to pass on, and give a token that can't be adopted: one whose lock was
-    /// lost, and one that [joined](crate::LockRequest::reentrant) an outer hold, which keeps the lock.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let token = locks.mutex("order:42").acquire().await?.detach();
-    /// let text = token.to_string(); // … travels to another process …
-    /// let guard = locks.mutex("order:42").adopt(text.parse()?).await?;
-    /// # guard.release().await }
-    /// ```
-    #[must_use = "without its token the lock stays until its lease ends"]
-    pub fn detach(self) -> Token {
-        let given = match self.joined {
-            Some(_) => None,
-            None => {
-                // What the majority has not waited for may reach the last node after its release.
-                let is_quorum = self.locks.settings().rejoin.is_some();
-                let end = is_quorum.then(|| env::wall().checked_add(self.remaining())).flatten();
-                let token = self.locks.link().detach(&self.id, &self.hold, is_quorum);
-                token.map(|token| token.ending(end))
-            }
-        };
-        // A lost lock may have a release on its way, which would end the hold of an adopter.
-        given.unwrap_or_else(|| self.token().as_new())
-    }
-
     /// [`verify`](Self::verify) for code without an async runtime.
     ///
     /// # Errors
@@ -484,57 +362,6 @@ impl Guard {
         block_on(self.downgrade())
     }
 
-    /// [`release`](Self::release) for code without an async runtime.
-    ///
-    /// # Errors
-    /// As [`release`](Self::release).
-    pub fn blocking_release(self) -> Result<(), LockError> {
-        block_on(self.release())
-    }
-
-    /// [`release`](Self::release), or [`complete`](Self::complete), where others still refer to the guard.
-    pub(crate) async fn released(&self, finish: &Finish) -> Result<(), LockError> {
-        let shares = matches!(finish, Finish::Share(_));
-        let mut sharing = shares.then_some(SharingGuard { guard: self, is_good: false });
-        let mut answer = None;
-        let known = self.give_back(finish, || {
-            let (confirm, confirmed) = oneshot::channel();
-            answer = Some(confirmed);
-            Some(confirm)
-        });
-        let outcome = match (known, answer) {
-            (Some(outcome), _) => outcome,
-            (None, Some(answer)) => {
-                let outcome = answer.await.unwrap_or(Err(LockError::Shutdown));
-                if let Err(LockError::Lost { reason, .. }) = &outcome {
-                    observe::found_lost(self.hold.described(), reason);
-                }
-                outcome
-            }
-            (None, None) => Err(LockError::Shutdown),
-        };
-        let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
-        let lost = self.joined.as_ref().and_then(|_| self.hold.loss(Moment::now()));
-        let outcome = lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)));
-        if let Some(sharing) = &mut sharing {
-            sharing.is_good = outcome.is_ok();
-        }
-        outcome
-    }
-
-    /// Releases the lock, or completes it. Returns the outcome where it is known at once; else it is reported to what
-    /// `confirm` makes.
-    pub(crate) fn give_back(
-        &self,
-        finish: &Finish,
-        confirm: impl FnOnce() -> Option<Confirm>,
-    ) -> Option<Result<(), LockError>> {
-        match &self.joined {
-            Some(joined) => joined.guard.give_back(finish, confirm),
-            None => self.locks.link().release(&self.id, &self.hold, finish, confirm),
-        }
-    }
-
     /// Sends a question about this hold and waits for its answer.
     async fn confirmed(&self, wants: Wants) -> Result<(), LockError> {
         self.joined_nothing_over()?;
@@ -557,21 +384,6 @@ impl Guard {
             (Some(_), Some(error)) => Err(error),
             _ => Ok(()),
         }
-    }
-}
-
-/// Tells those who wait in this process what has become of the call whose value they are to have, also when that
-/// call is dropped.
-struct SharingGuard<'a> {
-    guard: &'a Guard,
-    /// Whether that call gets its own value.
-    is_good: bool,
-}
-
-impl Drop for SharingGuard<'_> {
-    fn drop(&mut self) {
-        let Guard { locks, id, hold, .. } = self.guard;
-        locks.link().ask(id, |machine, env| machine.share_ended(hold, self.is_good, env));
     }
 }
 

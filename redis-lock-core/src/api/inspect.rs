@@ -72,11 +72,11 @@ impl Locks {
     /// takes the next byte as it is. It is compared with keys as callers name them, without the
     /// namespace.
     ///
-    /// It uses `SCAN`, never `KEYS`, so no single command keeps the server busy. A lock that is held all
-    /// the while is listed at least once, also if a replica takes the server's place meanwhile. A lock
-    /// that is acquired or released meanwhile may be missing, as may one that a cluster moves to another
-    /// node. A lock may be listed twice. In an empty namespace it looks at all keys of the database, and
-    /// lists those of other programs as well.
+    /// It uses `SCAN`, never `KEYS`, so no single command keeps the server busy. A lock that is held
+    /// during the whole listing appears at least once, even if a replica takes the server's place. A
+    /// lock that is acquired or released during the listing may be missing, and so may a lock that a
+    /// cluster moves to another node. A lock may appear twice. In an empty namespace, the listing looks
+    /// at all keys of the database, and includes those of other programs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -136,8 +136,8 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// [`Backend`](LockError::Backend) when the server can't be asked or data of another program
-    /// stand at the key, [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
+    /// [`Backend`](LockError::Backend) when the server can't be asked or the key has data of
+    /// another program, [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
     /// After a retryable error the call can be repeated.
     ///
     /// # Cancel safety
@@ -257,7 +257,7 @@ impl Locks {
         }
     }
 
-    /// Has a majority of a quorum know the fencing number of a token, which may stand on one node only.
+    /// Tells a majority of a quorum the fencing number of a token, which may be on one node only.
     pub(crate) async fn spread_fence(
         &self,
         keys: &[LockKey],
@@ -380,7 +380,7 @@ impl Locks {
     /// the slowest counts. It takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout), and
     /// no time in memory.
     ///
-    /// What is sent is a write that changes nothing, so a server that is read-only or full is an error.
+    /// The command is a write that changes nothing, so a server that is read-only or full is an error.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

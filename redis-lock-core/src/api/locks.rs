@@ -30,9 +30,9 @@ use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 /// | a namespace, other defaults, a client of your own | [`Locks::builder()`](Self::builder) |
 /// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
 ///
-/// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
-/// Tests run in a [`scope`](Self::scope) of their own. You need several only for several servers or
-/// namespaces.
+/// Keep one for the whole program: [`install`](Self::install) it, and annotated functions find it.
+/// Each test runs in a separate [`scope`](Self::scope). You need several only for several servers
+/// or namespaces.
 ///
 /// # Threads, connections, drop
 ///
@@ -91,7 +91,7 @@ impl Locks {
     /// returns when the first is done.
     ///
     /// # Cancel safety
-    /// The shutdown goes on in the background.
+    /// The shutdown continues in the background.
     pub async fn shutdown(&self) {
         self.shared.link.shutdown().await;
     }
@@ -115,7 +115,7 @@ impl Locks {
     /// ```
     ///
     /// # Cancel safety
-    /// The drain goes on in the background.
+    /// The drain continues in the background.
     pub async fn drain(&self, limit: Duration) -> Drained {
         self.shared.link.drain(limit).await
     }
@@ -356,9 +356,9 @@ impl Locks {
     /// # }
     /// ```
     ///
-    /// Scopes nest: the innermost counts. A scope covers what the future itself calls, also in the
-    /// branches of a `join!`, not the tasks and threads that it spawns; give those a scope of their
-    /// own. It works in every executor.
+    /// Scopes nest, and the innermost counts. A scope covers what the future itself calls,
+    /// including the branches of a `join!`. It does not cover the tasks and threads that the future
+    /// spawns; put those into a scope, too. It works in every executor.
     ///
     /// # Cancel safety
     /// As that of `future`, which is dropped within the scope.
@@ -406,7 +406,7 @@ impl<F> Drop for Scoped<F> {
     }
 }
 
-/// Puts this thread into a scope. Dropping it restores the former scope.
+/// Puts this thread into a scope. Dropping it restores the previous scope.
 struct Entered {
     outer: Option<Locks>,
 }

@@ -10,6 +10,7 @@ pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod fulfil;
 pub(crate) mod guard;
+mod guard_end;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod nesting;

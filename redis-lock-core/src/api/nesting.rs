@@ -122,7 +122,7 @@ pub(crate) fn outer(request: &LockRequest, caller: Caller) -> Result<Option<Oute
     Ok(Some(Outer { locks: locks.clone(), note }))
 }
 
-/// Whether nothing else goes on, on this thread, before the request has its lock.
+/// Whether this thread does nothing else until the request has its lock.
 fn would_block_for_ever(request: &LockRequest, caller: Caller) -> bool {
     caller == Caller::Thread && request.options.wait == Wait::Forever
 }

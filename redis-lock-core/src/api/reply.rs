@@ -89,10 +89,11 @@ impl LockRequest {
     /// instead of [`Done`](LockError::Done), until the period is over. Ask by [`call`](Self::call), or complete
     /// by [`Guard::complete_with`].
     ///
-    /// The value is stored as JSON, in one step with the note that it was done, and stays as long. It must not
-    /// be larger than [`largest_value`](crate::LocksBuilder::largest_value). A value that can't be stored does
-    /// not replace the success of its own call: a warning is emitted, and later calls get `Done`, whose
-    /// `no_value` says why. An error is never stored. Whoever may read the server may read the value.
+    /// The value is stored as JSON, in one step with the mark of the completion, and expires with it. It must
+    /// not be larger than [`largest_value`](crate::LocksBuilder::largest_value). A value that can't be stored
+    /// does not replace the success of its call: a warning is emitted, and later calls get `Done`, whose
+    /// `no_value` says why. An error is never stored. Every client that can read the server can read the
+    /// value.
     ///
     /// Needs the feature `serde`. Not on a quorum.
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
@@ -101,9 +102,9 @@ impl LockRequest {
         self
     }
 
-    /// A call that waits while another one with `share` runs gets the value of that one, in every process, and its
-    /// own body does not run. Ask by [`call`](Self::call). When the other one fails, is cancelled or loses the
-    /// lock, the next one that waits runs.
+    /// A call that waits while another call with `share` runs gets the value of that run, in every process, and
+    /// its own body does not run. Ask by [`call`](Self::call). When the run fails, is cancelled or loses the lock,
+    /// the next waiting call runs.
     ///
     /// No call gets the value of a run that had ended before the call came, as far as its process knew: for older
     /// values there is [`once`](Self::once) with [`replay`](Self::replay). A call that can't read the value as its
@@ -172,8 +173,8 @@ impl LockRequest {
         }
     }
 
-    /// [`call`](Self::call) for code without an async runtime. The body runs to its end; when the lock was
-    /// lost meanwhile, its success is replaced by [`Lost`](LockError::Lost).
+    /// [`call`](Self::call) for code without an async runtime. The body runs to its end. If the lock was
+    /// lost by then, [`Lost`](LockError::Lost) replaces its success.
     ///
     /// # Errors
     /// As [`call`](Self::call).

@@ -94,10 +94,10 @@ impl LockRequest {
     /// How many calls of this `Locks` and its clones may wait for the key. The next one gets
     /// [`LockError::Crowded`](crate::LockError::Crowded) at once.
     ///
-    /// Calls that don't wait don't count. For several keys, so many may wait for any of them, and each call that
-    /// has to wait for them counts at every key. Calls for several keys that come at the same moment may be a few
-    /// more. The call that is one too many does not ask the server, so it does not learn that what it wants to do
-    /// [once](Self::once) is done already.
+    /// Calls that don't wait don't count. For several keys, the limit applies to each key, and a call that has to
+    /// wait counts at every key. Calls for several keys that come at the same moment may exceed it by a few. A
+    /// call beyond the limit does not ask the server, so it does not learn that its work was [`once`](Self::once)
+    /// done already.
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.options.max_waiters = Some(most);
         self
@@ -106,8 +106,8 @@ impl LockRequest {
     /// How many calls may wait in line at the server, over all processes. The next one gets
     /// [`LockError::Crowded`](crate::LockError::Crowded) at once, and leaves nothing.
     ///
-    /// With 1, calls that only bring something up to date are run as one: when a call is told `Crowded`, the call
-    /// that waits begins its body after that, unless it gives up or dies. So the refused call has nothing to do.
+    /// With 1, calls that only bring something up to date are run as one. When a call gets `Crowded`, the waiting
+    /// call begins its body after that, unless it gives up or dies. So the refused call has nothing to do.
     ///
     /// Places in the server's line are counted. Each call with `queue` has one. The calls without it of one process have
     /// one together; readers, writers and permits have up to 32. Processes that died don't count, as far as
@@ -134,10 +134,11 @@ impl LockRequest {
 
     /// The newest call wins: it ends the calls with `newest` that came for this key before it, in all processes.
     ///
-    /// Those that wait get [`LockError::Superseded`](crate::LockError::Superseded). The one that runs is asked to
+    /// Waiting calls get [`LockError::Superseded`](crate::LockError::Superseded). The running call is asked to
     /// leave: its async body is dropped when it next yields, and its call returns `Superseded`. Only then does the
-    /// newest get the lock, so two bodies never run at once. A body that has ended first returns its result. A body
-    /// that blocks, and code that keeps a guard, look at [`Guard::is_superseded`](crate::Guard::is_superseded).
+    /// newest call get the lock, so two bodies never run at once. A body that has ended first returns its result. A
+    /// body that blocks, and code that keeps a guard, look at
+    /// [`Guard::is_superseded`](crate::Guard::is_superseded).
     ///
     /// Calls without `newest` are neither ended nor passed. Of calls that come faster than a body runs, only the
     /// last one ends. For a mutex of one key that waits, is fair and is renewed. Not on a quorum.
@@ -185,9 +186,9 @@ impl LockRequest {
         self
     }
 
-    /// Remembers success: when what the lock is for was done, that stays known until `period` after the
-    /// acquisition, and other calls with `once` get [`LockError::Done`](crate::LockError::Done), also those
-    /// that wait. A failure gives the lock back, so that another call can try at once.
+    /// Remembers success: after the work was done, other calls with `once` get
+    /// [`LockError::Done`](crate::LockError::Done) until `period` after the acquisition, waiting calls
+    /// included. A failure gives the lock back, so another call can try at once.
     ///
     /// Success is the `Ok` of [`try_run`](Self::try_run), or [`Guard::complete`](crate::Guard::complete). A
     /// holder that dies has not succeeded. `run`, `blocking_run` and `lead` don't know what succeeded, and refuse
@@ -210,10 +211,9 @@ impl LockRequest {
         self
     }
 
-    /// Refuses a call whose bytes differ from those of the call that does the same thing, or has done it: it gets
+    /// Refuses a call whose bytes differ from those of the call that runs or has completed: it gets
     /// [`LockError::Mismatch`](crate::LockError::Mismatch). For keys that a client chooses, such as an
-    /// `Idempotency-Key`: one key must not stand for two payloads. Together with [`once`](Self::once) or
-    /// `share`.
+    /// `Idempotency-Key`: one key must not mean two payloads. Together with [`once`](Self::once) or `share`.
     ///
     /// Only a fingerprint is kept, in the token of the hold: the first 128 bits of the SHA-1 of the bytes. It is
     /// visible where tokens are, so don't give secrets that can be guessed. Calls without `same` differ from
@@ -284,7 +284,7 @@ impl LockRequest {
 
     /// Keeps the lease for up to this long after the last release in this process, as long as no other
     /// process wants the lock. The next call here under the same key then needs no round trip. For
-    /// mutexes with a ttl. Zero gives the lock back at once, also if the builder sets a time.
+    /// mutexes with a ttl. Zero gives the lock back at once, even if the builder sets a time.
     ///
     /// A waiter in another process gets the lock at once. So does an attempt elsewhere that does not
     /// wait, unless a body runs here, it wants several keys, or this process does not answer within
@@ -391,7 +391,7 @@ impl Locks {
         LockRequest::new(self.clone(), Kind::Read, Keys::One(key.into()))
     }
 
-    /// The writer's side of [`read`](Self::read): no other reader or writer meanwhile.
+    /// The writer's side of [`read`](Self::read): it excludes all readers and other writers.
     ///
     /// There is no upgrade: a reader that wants to write must release first, or it would wait for its
     /// own lock for ever. [`Guard::downgrade`](crate::Guard::downgrade) makes a reader of a writer.
@@ -411,7 +411,7 @@ impl Locks {
     /// its lease.
     ///
     /// All callers should name the same limit. If they differ, the smallest limit of the holders and
-    /// the newcomer counts, and a warning says so.
+    /// the newcomer counts, and a warning reports it.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

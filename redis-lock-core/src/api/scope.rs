@@ -311,8 +311,8 @@ mod tests {
         (lost, locks.mutex("k").blocking_acquire().unwrap())
     }
 
-    /// How large the future of a call is whose body has this many bytes of its own, and the same call as the
-    /// body of six others.
+    /// The size of the future of a call whose body has this many bytes, and the size of the same call nested
+    /// in six others.
     fn sizes<const BYTES: usize>() -> (usize, usize) {
         macro_rules! run {
             ($locks:ident, $body:expr) => {

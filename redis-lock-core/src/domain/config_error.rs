@@ -222,7 +222,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The key that it is about, where it is about one.
+    /// The key, if the error is about one.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
             Self::Unsupported { key, .. } => key.as_deref(),

@@ -23,7 +23,7 @@ pub(crate) const ENDLESS: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 *
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Adopted {
     pub(crate) token: Token,
-    /// The number that its guard was given, where that is known.
+    /// The number that its guard was given, if it is known.
     pub(crate) fence: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     pub(crate) replay: bool,
     /// The fingerprint of what the call was given.
     pub(crate) same: Option<u128>,
-    /// Whether calls that wait meanwhile get its value, and it gets that of the call that it waits for.
+    /// Whether waiting calls get its value, and it gets the value of the call that it waits for.
     pub(crate) share: bool,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     /// The text that is added to the manager's label, free of control characters already.
     pub(crate) label: Option<Cow<'static, str>>,
     /// How long the lease stays after its last release while no other process wants the lock, if the
-    /// request says so; zero gives it back at once.
+    /// request sets it; zero gives it back at once.
     pub(crate) linger: Option<Duration>,
     /// How long an acquisition waits for a server that can't be used.
     pub(crate) outage: Duration,
@@ -82,7 +82,7 @@ pub(crate) struct Demand {
     pub(crate) terms: LockTerms,
     /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Box<Adopted>>,
-    /// The current-thread runtime whose task asks, where that is one.
+    /// The current-thread runtime whose task asks, if it is one.
     pub(crate) runtime: Option<runtime::Id>,
     /// What the code that asks holds, as far as that is known, in words.
     pub(crate) holding: Option<Box<str>>,
@@ -117,8 +117,8 @@ impl Options {
         }
     }
 
-    /// They are those of a leader, who goes on through outages and is not deposed after a time, unless
-    /// the request says so.
+    /// They are those of a leader, which survives outages and is not deposed after a time, unless the
+    /// request sets a limit.
     pub(crate) fn leads(&mut self) {
         self.outage = ENDLESS;
         if self.ttl.is_some() {
@@ -180,7 +180,8 @@ impl Options {
 }
 
 impl LockTerms {
-    /// Whether each call counts by itself at the server, also beside others of its process.
+    /// Whether each call counts separately at the server, even beside other calls of its
+    /// process.
     pub(crate) fn is_alone(&self) -> bool {
         self.queue.is_some() || self.newest
     }
@@ -192,7 +193,7 @@ impl Demand {
         self.names.user_key()
     }
 
-    /// What its numbers are told apart by.
+    /// The labels of its numbers.
     pub(crate) fn sort(&self) -> LockSort {
         (self.kind, self.title)
     }
@@ -357,9 +358,9 @@ pub(crate) struct LockTerms {
     pub(crate) min_hold: Option<Duration>,
     /// For how long after the acquisition it stays known that what the lock was held for was done.
     pub(crate) once: Option<Duration>,
-    /// The fingerprint of what the call was given; tokens have it.
+    /// The fingerprint of the call's input, which its token contains.
     pub(crate) same: Option<u128>,
-    /// Whether values are shared with calls that wait; tokens say so.
+    /// Whether values are shared with waiting calls. The token contains this, too.
     pub(crate) share: bool,
     pub(crate) fenced: bool,
     pub(crate) fair: bool,

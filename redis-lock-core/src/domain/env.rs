@@ -1,7 +1,7 @@
 //! Clocks, random bits and the process id: all that this crate takes from the machine it runs on.
 //!
-//! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
-//! have an environment of its own, in which the simulation sets all three.
+//! The engine reads clocks, draws random bits and asks for the process id here alone. In tests a
+//! thread can have a separate environment, in which the simulation sets all three.
 
 use std::cell::RefCell;
 #[cfg(unix)]
@@ -158,7 +158,7 @@ pub(crate) mod simulated {
     #[derive(Clone, Copy)]
     pub(crate) struct Env {
         pub(crate) now: u64,
-        /// What the clock on the wall shows, where it is another one.
+        /// What the wall clock shows, if it differs.
         wall: Option<u64>,
         pub(crate) process: u32,
         runtime: Option<u32>,
@@ -171,12 +171,12 @@ pub(crate) mod simulated {
         static SPAWNED: RefCell<Vec<SpawnedTask>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// From now on this thread has an environment of its own, which begins at `now` with this seed.
+    /// From now on this thread has a separate environment, which begins at `now` with this seed.
     pub(crate) fn begin(now: u64, seed: u64) {
         ENV.set(Some(Env { now, wall: None, process: 1, runtime: None, state: seed | 1 }));
     }
 
-    /// Whether this thread has an environment of its own.
+    /// Whether this thread has a separate environment.
     pub(crate) fn is_active() -> bool {
         ENV.get().is_some()
     }

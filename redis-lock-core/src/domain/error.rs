@@ -112,12 +112,12 @@ pub enum LockError {
     Reentrant {
         /// The key that is held.
         key: String,
-        /// Whether another task has it, which this call keeps from going on by blocking the thread
-        /// that it runs on. `reentrant` does not help then.
+        /// Whether another task holds it. That task can't run, because this call blocks its
+        /// thread. `reentrant` does not help then.
         other_task: bool,
     },
-    /// This code has a hold of the key already, and not one that can be used so: a reentrant call can't
-    /// join it, or it is to be downgraded and is no writer's.
+    /// This code already holds the key, but in a way that does not allow this: a reentrant call can't
+    /// join the hold, or a hold to be downgraded is not a writer's.
     #[error("lock `{key}`: {reason}")]
     #[non_exhaustive]
     WrongHold {
@@ -172,13 +172,13 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether the lock was busy: another holder had it, or too many calls wait for it.
+    /// Whether the lock was busy: another holder had it, or too many calls were waiting for it.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Crowded { .. })
     }
 
-    /// Whether a lock that was held is not held any more.
+    /// Whether a lock was held and is lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
@@ -194,7 +194,7 @@ impl LockError {
         }
     }
 
-    /// The key it happened to, where there is one.
+    /// The key, if the error is about one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {

@@ -43,8 +43,8 @@ impl BackendError {
         !self.fault.class.is_final()
     }
 
-    /// How many replicas had it, where that were fewer than
-    /// [`LocksBuilder::replicas`](crate::LocksBuilder::replicas) asked for.
+    /// Replica counts, if fewer replicas confirmed than
+    /// [`LocksBuilder::replicas`](crate::LocksBuilder::replicas) asks for.
     #[must_use]
     pub fn not_replicated(&self) -> Option<NotReplicated> {
         self.fault.source.as_deref()?.downcast_ref().copied()
@@ -56,7 +56,8 @@ impl BackendError {
         self.fault.source.as_deref()?.downcast_ref()
     }
 
-    /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
+    /// The error of the `redis` crate, if there was one; `downcast_ref` returns it as its own
+    /// type.
     #[must_use]
     pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         let is_ours = self.not_replicated().is_some() || self.no_quorum().is_some();
@@ -106,11 +107,11 @@ pub enum BackendErrorKind {
     ReadOnly,
     /// The server has reached its `maxmemory`.
     Full,
-    /// Fewer replicas than asked for have it, or are connected.
+    /// Fewer replicas than asked for have confirmed, or are connected.
     NotReplicated,
     /// Too few of the servers of a quorum agreed.
     NoQuorum,
-    /// A value of another program stands at the key.
+    /// The key has a value of another program.
     Foreign,
     /// The key is in use as another kind of lock.
     OtherKind,
@@ -119,7 +120,7 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
-    /// One word for it, as metrics have it.
+    /// One word for it, as in metrics.
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -233,7 +234,7 @@ impl Fault {
         Self { kind, ..self }
     }
 
-    /// The same with the error behind it.
+    /// The same with its source.
     pub(crate) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Some(Arc::new(source)), ..self }
     }

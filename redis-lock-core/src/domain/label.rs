@@ -23,13 +23,13 @@ fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
 }
 
-/// Stands behind the label in a token whose holder shares its value. No escape of a label looks like that.
+/// Follows the label in a token whose holder shares its value. No escape of a label looks like that.
 pub(crate) const SHARE_FLAG: &str = "%s";
 
 /// Stands before the fingerprint behind the label in a token.
 pub(crate) const FINGERPRINT: &str = "%=";
 
-/// A label without what stands behind it in a token.
+/// A label without the flags that follow it in a token.
 pub(crate) fn bare(label: &str) -> &str {
     let end = [SHARE_FLAG, FINGERPRINT].iter().filter_map(|flag| label.find(flag)).min();
     label.get(..end.unwrap_or(label.len())).unwrap_or_default()

@@ -18,7 +18,7 @@ pub(crate) enum MarkKind {
     Kept,
 }
 
-/// A value of its own that takes the place of a token.
+/// A value that takes the place of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     pub(crate) kind: MarkKind,

@@ -119,7 +119,7 @@ impl Names {
         self.side("l")
     }
 
-    /// The value of the last body that shared it, and the tokens of those who are to have it.
+    /// The value of the last body that shared it, and the tokens that are entitled to it.
     pub(crate) fn shared(&self) -> String {
         self.side("s")
     }
@@ -149,8 +149,8 @@ impl Names {
     }
 }
 
-/// A key that belongs to no lock, with a tag that chooses its slot. It has the form of a tombstone, so no
-/// lock can have it.
+/// A key that belongs to no lock, with a tag that chooses its slot. It has the form of a tombstone, which
+/// no lock can have.
 pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
     let colon = if namespace.is_empty() { "" } else { ":" };
     let tag = if tag.is_empty() { "~" } else { tag };
@@ -165,8 +165,8 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 
-/// The tag by which the side keys of a key hash to its slot: its own, or where it has braces that are no tag, a
-/// number that hashes to the same slot. `None` where it has no braces, so that the key itself serves as the tag.
+/// The tag by which the side keys of a key hash to its slot. A key with braces that are no tag gets a number
+/// that hashes to the same slot. `None` for a key without braces, which serves as the tag itself.
 fn slot_tag(key: &str) -> Option<Cow<'_, str>> {
     match given_tag(key) {
         Some(tag) => Some(tag.into()),

@@ -24,9 +24,9 @@ pub(crate) enum PlantedFault {
     HastyShutdown,
     /// After a release of unknown outcome, finding another holder's token is taken for a loss.
     OthersTokenIsLoss,
-    /// Releases that nobody waits for are sent later than what was asked after them.
+    /// Releases without a waiting caller are sent later than the questions that followed them.
     LateReleases,
-    /// Each try to release has a time limit of its own.
+    /// Each try to release starts a new time limit.
     FreshDeadlines,
     /// A caller that doesn't wait is answered by the next look.
     NextLook,
@@ -50,13 +50,13 @@ pub(crate) enum PlantedFault {
     LapsedNotReleased,
     /// A hold whose lease ran out is released, although its margin has not passed.
     LapsedWithMargin,
-    /// What has lapsed is released behind what the same step asks.
+    /// A lapsed hold is released after the questions of the same step.
     LapsedBehind,
     /// A lease is handed on whatever the next one wants.
     AnyTerms,
     /// A lease is handed on however little is left of it.
     StaleHandedOn,
-    /// An "ok" counts however late it comes, although its server may have been replaced meanwhile.
+    /// An "ok" counts however late it comes, although its server may have been replaced.
     LateOkCredited,
     /// A renewal declares a second key, so that it is refused while its slot is half moved.
     TwoKeyRenew,
@@ -71,31 +71,32 @@ pub(crate) enum PlantedFault {
     NotRenewed,
     /// A write to the lock's own key that finds nothing counts as done.
     NothingFoundIsDone,
-    /// The mark makes text of a value that is no text. It has a test of its own, as has the next one.
+    /// The mark turns a value that is not text into text. This fault and the next one have their own
+    /// tests.
     BytesMadeText,
-    /// Of a foreign value, what was shown is ended by force, and not what stands there.
+    /// A forced release of a foreign value ends what was shown, not the present value.
     ShownIsForced,
-    /// A fencing counter is counted on from any number. It has a test of its own, as has the next one.
+    /// A fencing counter continues from any number. This fault and the next one have their own tests.
     FenceUnbounded,
     /// A sentinel that was named once is remembered for ever.
     SentinelsKept,
     /// A full server that refuses the key which is written before replicas are waited for confirms nothing,
     /// although the key exists.
     MarkerRefused,
-    /// A timer that is set anew stays where it was as well.
+    /// A timer that is set again also stays where it was.
     TimersKept,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
-    /// A token that is given away does not tell of a cut that may still be executed. It has histories
-    /// of its own, in which the cut is held up at that moment.
+    /// A detached token does not record a cut that may still be executed. Its own histories delay the
+    /// cut at that moment.
     CutNotPassedOn,
-    /// A holder that may keep an idle lease gets only one message that somebody waits. It has a history
-    /// of its own, in which the first who waits can't send one.
+    /// The holder of an idle lease gets only one message that a client waits. In its own history the
+    /// first waiter can't send one.
     AskedOnce,
     /// A value is shared with calls that came after the end of its run was known.
     SharedWithLate,
-    /// A waiter that was held back, because many of its process were before it, does not come forward when
-    /// one of these leaves. It has a history of its own, in which they give up.
+    /// A waiter that was held back behind others of its process does not come forward when one of them
+    /// leaves. In its own history they give up.
     StaysBehind,
     /// The release of a token ends the mark that took its place.
     MarkReleased,
@@ -113,7 +114,7 @@ pub(crate) enum PlantedFault {
     YoungVote,
     /// A node of a quorum votes although its clock runs fast.
     FastVote,
-    /// A client does not read which `rejoin` others have.
+    /// A client does not read the `rejoin` of other clients.
     RejoinUnread,
     /// A quorum counts the nodes that it reaches, instead of all.
     MajorityOfReached,

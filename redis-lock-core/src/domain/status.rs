@@ -45,7 +45,7 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
-    /// Whether it is held, also by a client of another library.
+    /// Whether a client holds it, of this library or of another.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
@@ -95,8 +95,8 @@ pub enum LockKind {
         /// How many can hold it at once.
         limit: u32,
     },
-    /// A value stands there that this library did not write. The lock of another client is listed as
-    /// the holder. Of data of another program there is no holder.
+    /// The key has a value that this library did not write. The lock of another client is listed as
+    /// the holder. Data of another program has no holder.
     Foreign,
 }
 
@@ -121,7 +121,7 @@ pub struct Holder {
     pub token: Token,
     /// Who it is: by default host and process, and the function for annotated ones.
     pub label: Option<String>,
-    /// When it acquired, by the clock of its own machine.
+    /// When it acquired the lock, by the clock of its machine.
     pub since: Option<SystemTime>,
     /// What is left of its lease by the server's clock; `None` when it never expires.
     pub ttl: Option<Duration>,
@@ -129,7 +129,7 @@ pub struct Holder {
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
     /// Until when [`min_hold`](crate::LockRequest::min_hold) or [`once`](crate::LockRequest::once) keeps the lock,
-    /// where it was given back already.
+    /// if it was given back already.
     pub kept_until: Option<SystemTime>,
     /// Whether `once` keeps it.
     pub(crate) is_done: bool,
@@ -170,7 +170,7 @@ impl Holder {
 pub struct Waiter {
     /// Who it is, as in [`Holder::label`].
     pub label: Option<String>,
-    /// Since when it waits, by the clock of its own machine.
+    /// Since when it waits, by the clock of its machine.
     pub since: Option<SystemTime>,
 }
 
@@ -197,7 +197,7 @@ pub enum Scripting {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// Name and version, such as `Valkey 9.0.1`, if the server says so.
+    /// Name and version, such as `Valkey 9.0.1`, if the server reports them.
     pub version: String,
     /// How a lock without waiters is released there.
     pub release: ReleaseBy,
@@ -238,7 +238,7 @@ pub enum Topology {
     Sentinel,
     /// Several, each with a part of the keys.
     Cluster,
-    /// Several that know nothing of each other, of which a majority has to agree.
+    /// Several independent servers, of which a majority has to agree.
     Quorum,
 }
 
@@ -258,7 +258,7 @@ impl fmt::Display for Topology {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct NodeInfo {
-    /// Where it is, as it announces itself.
+    /// The address that it announces.
     pub address: String,
     /// What it does.
     pub role: NodeRole,
@@ -295,8 +295,8 @@ pub(crate) fn unknown_server() -> ServerInfo {
     ServerInfo::alone("unknown version".into(), ReleaseBy::Script)
 }
 
-/// The ways to release a lock, from the cheapest to the one that works everywhere. Which one is
-/// used was found out when connecting.
+/// The ways to release a lock, from the cheapest to the one that works on every server.
+/// Connecting finds out which one to use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ReleaseBy {
@@ -363,7 +363,7 @@ pub enum LossReason {
     /// renewal was switched off.
     #[error("its lease ended before a renewal or an adoption was confirmed")]
     Expired,
-    /// Another value stands at the key.
+    /// The key has another value.
     #[error("another holder has it now ({by})")]
     #[non_exhaustive]
     Overwritten {

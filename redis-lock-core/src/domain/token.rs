@@ -22,7 +22,7 @@ const LASTING_PREFIX: &str = "rl1.n";
 /// the number.
 const IDLE_FLAG: &str = "0";
 
-/// A token has no more bytes. What is longer was written by another program.
+/// The most bytes of a token. A longer value was written by another program.
 pub(crate) const MOST_TOKEN: usize = 400;
 
 /// The most bytes of another program's value that are kept.
@@ -39,11 +39,11 @@ pub(crate) const WAITERS_MARK: char = '+';
 
 /// Names one acquisition: 128 random bits, when it was made, and the label of its holder.
 ///
-/// A fresh token is made for every acquisition and never used again after its release. Its text is
-/// the value that stands at the lock's key. Guards that were handed a lease inside one process share
-/// the text up to a `#` and differ after it. Of a hold that was given away by
-/// [`detach`](crate::Guard::detach) the text also says there, after a `?`, what its server may still
-/// execute; two tokens that differ in nothing else are equal.
+/// Each acquisition gets a fresh token, which is never used again after its release. Its text is the
+/// value at the lock's key. Guards that passed on a lease inside one process share the text up to a
+/// `#` and differ after it. The text of a token from [`detach`](crate::Guard::detach) also contains,
+/// after a `?`, which commands its server may still execute. Two tokens that differ in nothing else
+/// are equal.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -128,7 +128,7 @@ impl Token {
         Self { turn: self.turn.wrapping_add(1), ..self.whole() }
     }
 
-    /// The token of the lease, whichever guard of the process had it.
+    /// The token of the lease, whichever guard of the process held it.
     pub(crate) fn whole(&self) -> Self {
         Self { turn: 0, ..self.clone() }
     }
@@ -157,7 +157,7 @@ impl Token {
         self.unsettled.as_deref().copied().unwrap_or_default()
     }
 
-    /// The text that stands at the lock's key.
+    /// The text at the lock's key.
     pub(crate) fn wire(&self) -> &Arc<str> {
         &self.text
     }
@@ -311,8 +311,8 @@ impl PartialEq<&Self> for Token {
 /// What a server may still execute of the commands about a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Unsettled {
-    /// For how long an acquisition of unknown outcome may still be executed, so that one release is
-    /// not enough.
+    /// For how long an acquisition of unknown outcome may still be executed. Until then one release
+    /// is not enough.
     pub(crate) doubt: Duration,
     /// A cut to this lease may still be executed, so that no answer is trusted for longer.
     pub(crate) at_most: Option<Duration>,

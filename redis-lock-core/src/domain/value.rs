@@ -31,7 +31,7 @@ impl StoredValue {
         Self(text.into())
     }
 
-    /// What stands in place of a value that could not be stored.
+    /// What is stored in place of a value that could not be stored.
     #[cfg(feature = "serde")]
     pub(crate) fn without(why: &NoValue) -> Self {
         Self::new(match why {
@@ -96,7 +96,7 @@ impl Finish {
         if has_succeeded { Self::Complete(None) } else { Self::Release }
     }
 
-    /// Of one that may fail.
+    /// For a function that may fail.
     pub(crate) fn of<T, E>(value: &Result<T, E>) -> Self {
         Self::of_body(value.is_ok())
     }
@@ -118,7 +118,7 @@ pub enum NoValue {
     NotSerialized,
     /// It is not JSON, or not that of the type that this call expects.
     OtherType,
-    /// A value of another program stands in its place.
+    /// The key of the value has a value of another program.
     Foreign,
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for NoValue {
     }
 }
 
-/// The fingerprint of what a call was given: the first 128 bits of its SHA-1. Tokens have it, so it must never
+/// The fingerprint of a call's input: the first 128 bits of its SHA-1. Tokens contain it, so it must never
 /// change.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u128 {
     let digest = sha1_smol::Sha1::from(bytes).digest().bytes();

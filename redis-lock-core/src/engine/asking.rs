@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
-use super::core::Core;
+use super::core::{Core, Work};
 use super::path::LockId;
 use super::table::{Granted, Handle, Shard};
 use crate::domain::demand::Demand;
@@ -23,8 +23,8 @@ pub(crate) trait HasLink {
     fn link(&self) -> &Arc<Link>;
 }
 
-/// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
-/// been granted meanwhile.
+/// A caller's place among the waiters. Dropping it gives up the place, and the lock if it has been
+/// granted.
 ///
 /// It keeps the manager for its guard: counting one more reference, which all threads change, would
 /// take longer.
@@ -60,23 +60,7 @@ impl<L: HasLink> Asking<L> {
             return Self::known(manager, LockId::mutex(&id.main), Ok(hold));
         }
         core.act(|work| {
-            if let Kind::All { .. } = demand.kind {
-                // A lease that lingers in this process must not block keys that this process asks
-                // for.
-                for names in demand.names.all() {
-                    core.step(&LockId::mutex(names.main()), work, |machine, env| {
-                        machine.give_up_kept(IdleEnd::Terms, env);
-                    });
-                }
-            }
-            if let Some(adopted) = &demand.adopts {
-                // A token that was released has the lock no more, although its lease lingers.
-                core.step(&LockId::mutex(&id.main), work, |machine, env| {
-                    if machine.keeps(&adopted.token) {
-                        machine.give_up_kept(IdleEnd::Terms, env);
-                    }
-                });
-            }
+            give_up_lingering(core, &demand, &id, work);
             let beside = if is_limited { core.table.beside.refused(&id.main) } else { 0 };
             let waiting = |shard: &Shard| match is_limited {
                 true => shard.crowd(&id.main).waiting() + beside,
@@ -142,6 +126,26 @@ impl<L: HasLink> Asking<L> {
     }
 }
 
+/// Gives up the leases that linger in this process and are in the way of a demand.
+fn give_up_lingering(core: &Core, demand: &Demand, id: &LockId, work: &mut Work) {
+    if let Kind::All { .. } = demand.kind {
+        // A lease that lingers in this process must not block keys that this process asks for.
+        for names in demand.names.all() {
+            core.step(&LockId::mutex(names.main()), work, |machine, env| {
+                machine.give_up_kept(IdleEnd::Terms, env);
+            });
+        }
+    }
+    if let Some(adopted) = &demand.adopts {
+        // A token that was released has the lock no more, although its lease lingers.
+        core.step(&LockId::mutex(&id.main), work, |machine, env| {
+            if machine.keeps(&adopted.token) {
+                machine.give_up_kept(IdleEnd::Terms, env);
+            }
+        });
+    }
+}
+
 impl Core {
     /// Whether too many calls wait for one of the other keys of a lock of several.
     fn crowded_elsewhere(&self, demand: &Demand) -> Option<LockError> {
@@ -157,8 +161,8 @@ impl Core {
         (waiting >= most).then(|| LockError::Crowded { key: key(), waiting, in_line: false })
     }
 
-    /// Takes the idle lease of this process for a call that has a machine of its own. One that does not suit it is
-    /// given back.
+    /// Takes the idle lease of this process for a call with a separate machine. A lease that does not fit is given
+    /// back.
     fn take_idle(&self, demand: &Arc<Demand>) -> Option<Arc<Hold>> {
         if demand.kind != Kind::Mutex || !demand.terms.is_alone() {
             return None;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::path::LockId;
-use super::table::Resident;
+use crate::domain::demand::Demand;
+use crate::lock::Machine;
 use crate::sync::NonPoisonMutex;
 
 /// The machines of several keys, by each of their keys but the first, by which the table has them.
@@ -15,6 +16,9 @@ pub(crate) struct Beside {
     /// Of how many keys there are some.
     count: AtomicUsize,
 }
+
+/// The demand by whose other keys a machine is found, and what it counts as there.
+pub(super) type NotedBeside = Option<(Arc<Demand>, usize)>;
 
 #[derive(Debug, Default)]
 struct MachinesBeside {
@@ -40,11 +44,11 @@ impl Beside {
         self.keys.lock().get(main).map_or(Vec::new(), |it| it.ids.iter().cloned().collect())
     }
 
-    /// A step has changed a machine of its own, of which this was noted.
-    pub(super) fn correct(&self, id: &LockId, resident: &mut Resident) {
-        let demand = resident.machine.demand().filter(|demand| demand.names.all().nth(1).is_some());
-        let refused = resident.machine.crowd().refused;
-        let (before, was_refused) = match &resident.beside {
+    /// A step has changed a separate machine, of which this was noted.
+    pub(super) fn correct<W>(&self, id: &LockId, machine: &Machine<W>, noted: &mut NotedBeside) {
+        let demand = machine.demand().filter(|demand| demand.names.all().nth(1).is_some());
+        let refused = machine.crowd().refused;
+        let (before, was_refused) = match &*noted {
             Some((demand, refused)) => (Some(demand), *refused),
             None => (None, 0),
         };
@@ -66,7 +70,6 @@ impl Beside {
         }
         self.count.store(keys.len(), Ordering::Relaxed);
         drop(keys);
-        let now = demand.map(|demand| (Arc::clone(demand), refused));
-        resident.beside = now;
+        *noted = demand.map(|demand| (Arc::clone(demand), refused));
     }
 }

@@ -146,9 +146,8 @@ impl Core {
         result
     }
 
-    /// Sends what was put on queues and does what follows, until nothing is left to do. Notices come last,
-    /// one at a time. Where there are several they are listed, so that another thread can take the rest
-    /// when a waker blocks this one.
+    /// Sends what was put on queues, and repeats until no work is left. Notices come last, one at a time.
+    /// Several notices are listed, so that another thread can take the rest when a waker blocks this one.
     pub(super) fn finish(&self, work: &mut Work) {
         let mut listed = 0_usize;
         loop {
@@ -181,8 +180,8 @@ impl Core {
         self.step_in(id, false, |_| 0, work, change);
     }
 
-    /// The same for a machine that may have to be made first, if `makes` says so. `waiting` says how many
-    /// calls wait for its lock, where that matters.
+    /// The same for a machine that may have to be made first, if `makes` allows it. `waiting` counts the
+    /// calls that wait for its lock, if that matters.
     pub(super) fn step_in(
         &self,
         id: &LockId,
@@ -222,7 +221,7 @@ impl Core {
         let is_idle = resident.machine.is_idle();
         let changes_line = id.has_own_machine() && resident.changes_line();
         if id.has_own_machine() {
-            self.table.beside.correct(id, resident);
+            self.table.beside.correct(id, &resident.machine, &mut resident.beside);
         }
         if changes_line {
             due = shard.change_line(id, now).into_iter().chain(due).min();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
-use super::path::{Origin, Path};
+use super::path::{AskedBy, Path};
 use super::places::{Place, PlaceId, Several};
 use super::run::PlaceWatch;
 use crate::domain::clock::Moment;
@@ -158,7 +158,7 @@ impl Core {
     /// Whether a try to release this token has failed, so that the next one has no order with questions.
     pub(crate) fn has_failed_release(&self, token: &Arc<str>) -> bool {
         let is_it = |reap: &Reap| reap.has_failed() && reap.attempt().wire() == token;
-        let is_queued = |origin: &Origin| matches!(origin, Origin::Reap(reap) if is_it(reap));
+        let is_queued = |origin: &AskedBy| matches!(origin, AskedBy::Reap(reap) if is_it(reap));
         self.reaper.lock().reaps().any(is_it)
             || self.places.all().iter().any(|it| it.path.traffic().origins().any(is_queued))
     }
@@ -172,7 +172,7 @@ impl Core {
         let mut leaving: Vec<_> =
             self.reaper.lock().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
         for place in self.places.all().iter() {
-            leaving.extend(place.path.traffic().origins().filter_map(Origin::leaving));
+            leaving.extend(place.path.traffic().origins().filter_map(AskedBy::leaving));
         }
         leaving
     }

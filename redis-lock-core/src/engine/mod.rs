@@ -64,7 +64,7 @@ use places::{Place, Places};
 /// The arbiter: a server, a cluster, or the memory of this process.
 pub(crate) enum Arbiter {
     One(Arc<dyn Connector>),
-    /// Several nodes, or one that may be replaced by another.
+    /// Several nodes, or a node that another may replace.
     Several(Arc<dyn Directory>),
 }
 
@@ -109,8 +109,8 @@ impl Link {
         self.thread.get_or_init(|| spawn(&self.core));
     }
 
-    /// Releases a hold whose guard was dropped, or completes it. Returns the outcome where it is known at once; else
-    /// it is reported to what `confirm` makes.
+    /// Releases a hold whose guard was dropped, or completes it. Returns the outcome if it is known at once.
+    /// Otherwise the outcome is reported to what `confirm` makes.
     pub(crate) fn release(
         &self,
         id: &LockId,
@@ -167,8 +167,8 @@ impl Link {
         shard.of_key(main).map(|machine| LocalView::of(machine, now, wall)).collect()
     }
 
-    /// Whether `is_it` says so of the demand of a caller of this process that has a lock with this
-    /// key, or waits for one. It gets the hold of one that has it.
+    /// Whether `is_it` accepts the demand of a caller of this process that holds this key or waits
+    /// for it. `is_it` gets the hold of a caller that holds it.
     pub(crate) fn any_demand(
         &self,
         main: &str,
@@ -184,7 +184,7 @@ impl Link {
         })
     }
 
-    /// The hold of a token was ended by force: the machine that has it asks the server.
+    /// The hold of a token was ended by force: its machine asks the server.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
         self.core.act(|work| self.core.receive(places::FIRST, event, work));
@@ -215,8 +215,8 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(Fault::stopped()))
     }
 
-    /// The same after the map has been read again, where there is one: keys that were on their way
-    /// between two nodes may have arrived by then.
+    /// The same after the map, if there is one, has been read again: keys that were moving between
+    /// two nodes may have arrived by then.
     pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
         let Some(several) = self.core.places.as_several() else {
             return self.query(command).await;

@@ -1,5 +1,5 @@
-//! Notices: what runs the user's code, such as wakers, and the drops of what they hold. Subscribers have
-//! a thread of their own.
+//! Notices run the user's code, such as wakers, and drop what they hold. Subscribers have a separate
+//! thread.
 //!
 //! No notice runs while a mutex of the engine is locked, and none runs on the engine's thread.
 //! Threads take notices from one list and carry them out one at a time. A notice that panics or

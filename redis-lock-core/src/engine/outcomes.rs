@@ -8,7 +8,7 @@ use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Gathering, InHand, LockId, Origin, QueueEntry, Results, Settled, Told};
+use super::path::{AskedBy, Gathering, InHand, LockId, QueueEntry, Results, Settled, Told};
 use super::places::{Place, UNROUTED};
 use super::table::{Handle, NotGranted, Shard};
 use crate::BackendErrorKind;
@@ -53,16 +53,16 @@ impl Core {
                 self.look_soon();
             }
             match origin {
-                Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
-                Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
-                Origin::Part(gathering, group) => {
+                AskedBy::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
+                AskedBy::Reap(reap) => self.reaped(reap, outcome, sent, work),
+                AskedBy::Part(gathering, group) => {
                     self.gather(&gathering, group, outcome, hand, work);
                 }
-                Origin::Query(reply) => {
+                AskedBy::Query(reply) => {
                     let told = reply.map(|reply| Told::reply(reply, outcome.into()));
                     work.notices.extend(told.map(Notice::Told));
                 }
-                Origin::Ping => {}
+                AskedBy::Ping => {}
             }
         }
         if work.settled.is_empty() && all.capacity() <= MOST_SPARE {
@@ -141,7 +141,7 @@ impl Core {
         }
     }
 
-    /// A renewal of a lock was missed. Operators are told of the first lock of each outage, because
+    /// A renewal of a lock was missed. Operators read about the first lock of each outage, because
     /// all locks of a server miss theirs at the same time. Returns whether this is the first.
     pub(super) fn note_missed(&self, place: &Place, fault: &Fault) -> bool {
         let now = Moment::now();
@@ -204,8 +204,8 @@ impl Core {
         });
     }
 
-    /// Leaves it to notices to wake so many of those who wait for the same. `one` wakes one of them, and
-    /// each has a notice of its own, so that a waker that blocks delays no other.
+    /// Leaves it to notices to wake this number of waiters for the same key. `one` wakes one of them.
+    /// Each has a notice, so that a waker that blocks delays no other.
     pub(super) fn wake_each(&self, one: Arc<impl Wake + Send + Sync + 'static>, count: usize) {
         if count > 0 {
             let one = Waker::from(one);
@@ -228,7 +228,7 @@ impl Core {
         }
     }
 
-    /// Lists notices that this thread is going to carry out, for others in case it is blocked meanwhile.
+    /// Lists notices that this thread will carry out, so that other threads can take them if it blocks.
     pub(super) fn list(&self, notices: &mut VecDeque<Notice>) {
         if self.has_ended.load(Ordering::SeqCst) {
             self.leave(notices);
@@ -307,7 +307,7 @@ impl Core {
             return work.settled.push(settled);
         }
         match &mut entry.origin {
-            Origin::Lock(id, number) => {
+            AskedBy::Lock(id, number) => {
                 let mut shard = self.table.shard(&id.main);
                 let Some(resident) = shard.get_mut(id) else { return };
                 if !resident.machine.wants(*number) {
@@ -316,12 +316,12 @@ impl Core {
                 resident.asked = NO_ROUTING;
                 return work.put_on(&place, entry);
             }
-            Origin::Reap(reap) => reap.doubt_dropped(Moment::now()),
-            Origin::Ping => return,
-            Origin::Part(gathering, _) if !self.is_wanted(gathering) => {
+            AskedBy::Reap(reap) => reap.doubt_dropped(Moment::now()),
+            AskedBy::Ping => return,
+            AskedBy::Part(gathering, _) if !self.is_wanted(gathering) => {
                 return work.settled.push(entry.refused(UNWANTED));
             }
-            Origin::Part(..) | Origin::Query(_) => {}
+            AskedBy::Part(..) | AskedBy::Query(_) => {}
         }
         work.put_on(&place, entry);
     }

@@ -236,7 +236,7 @@ impl Engine<'_> {
     }
 }
 
-/// Ready when one of the places can be read or written. Returns the one that can't be watched any more,
+/// Ready when one of the places can be read or written. Returns a place whose socket can't be watched,
 /// if there is one.
 fn poll_any(
     places: &[Arc<Place>],
@@ -317,7 +317,7 @@ impl PlaceWatch {
         self.is_blind = watched.is_some() && self.readiness.is_none();
     }
 
-    /// When the place has to be read although nothing says that something has arrived.
+    /// When the place must be read although no event says that something has arrived.
     pub(super) fn due(&self, now: Moment) -> Moment {
         if self.is_blind { now.after(BLIND_PAUSE) } else { Moment::NEVER }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Link;
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Origin, Settled, Told, Traffic};
+use super::path::{AskedBy, Settled, Told, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Machine, Reap};
@@ -31,7 +31,7 @@ impl Link {
     }
 
     /// Refuses new locks, and shuts down when the last guard is gone, or after `limit`. The engine does
-    /// that, also when the future is dropped.
+    /// that even if the future is dropped.
     pub(crate) async fn drain(&self, limit: Duration) -> Drained {
         let core = self.core();
         if core.is_forked() {
@@ -146,7 +146,7 @@ impl Core {
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         // Entries that were refused at once, because there is no connection, are settled already.
         let settled = std::mem::take(&mut work.settled).into_iter();
-        let paused = self.reaper.lock().drain().map(Origin::Reap);
+        let paused = self.reaper.lock().drain().map(AskedBy::Reap);
         let mut origins: Vec<_> = settled.map(Settled::into_origin).chain(paused).collect();
         for place in self.places.all().iter() {
             let (drained, ready) = place.path.traffic().drain();
@@ -159,7 +159,7 @@ impl Core {
         work.notices.extend(told.map(Notice::Told));
     }
 
-    /// Wakes tasks that read at places where nothing is to be read any more.
+    /// Wakes tasks that read at places with nothing left to read.
     fn wake_deposed(&self) {
         for place in self.places.all().iter() {
             place.path.wake_deposed();
@@ -230,17 +230,17 @@ impl Core {
     }
 }
 
-/// What the caller is told of an entry that is dropped.
-fn dropped(origin: Origin, error: &LockError) -> Option<Told> {
+/// The error for the caller of a dropped entry.
+fn dropped(origin: AskedBy, error: &LockError) -> Option<Told> {
     match origin {
-        Origin::Reap(reap) => given_up(reap, error),
-        Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
-        Origin::Query(reply) => Some(Told::reply(reply?, Err(Fault::stopped()))),
-        Origin::Lock(..) | Origin::Ping => None,
+        AskedBy::Reap(reap) => given_up(reap, error),
+        AskedBy::Part(gathering, _) => dropped(gathering.take_origin()?, error),
+        AskedBy::Query(reply) => Some(Told::reply(reply?, Err(Fault::stopped()))),
+        AskedBy::Lock(..) | AskedBy::Ping => None,
     }
 }
 
-/// What the caller is told of a release that is not tried again.
+/// The error for the caller of a release that is not repeated.
 pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Told> {
     Some(Told::release((reap.give_up()?, Err(error.clone()))))
 }

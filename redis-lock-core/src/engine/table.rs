@@ -9,18 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::beside::Beside;
+use super::beside::{Beside, NotedBeside};
 use super::idle_leases::LingerPauses;
 use super::path::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
 use crate::domain::value::StoredValue;
 use crate::lock::hold::Hold;
 use crate::lock::{Crowd, Heard, LineStanding, LineView, Machine};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 
-/// More shards than threads that are likely to collide, and not so many that they need much memory.
+/// More shards than threads that are likely to collide, and few enough to need little memory.
 const SHARDS: usize = 64;
 
 /// One shard: some of the machines, and their timers.
@@ -109,7 +108,7 @@ impl Shard {
         due
     }
 
-    /// Removes a machine that is not needed any more.
+    /// Removes a machine that has become useless.
     pub(crate) fn remove(&mut self, id: &LockId) {
         self.residents.remove(id);
     }
@@ -338,12 +337,12 @@ pub(crate) struct Resident {
     pub(super) timer: Moment,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
-    /// Where it stands in the line of its key.
+    /// Its position in the line of its key.
     standing: LineStanding,
     /// What it counts as in that line.
     crowd: Crowd,
     /// The demand by whose other keys it is found, and what it counts as there.
-    pub(super) beside: Option<(Arc<Demand>, usize)>,
+    pub(super) beside: NotedBeside,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
@@ -371,8 +370,8 @@ impl Resident {
     }
 }
 
-/// So many calls of a process ask the server for a lock that several can hold: more than a release lets in
-/// at once. Few in tests, so that some are held back.
+/// How many calls of a process ask the server for a lock that several can hold: more than a release lets
+/// in at once. Few in tests, so that some are held back.
 const MOST_ASK: usize = if cfg!(test) { 2 } else { 32 };
 
 /// The calls of this process that wait for a lock that several can hold, by the numbers of their machines,

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually};
 
 use super::core::Core;
-use super::path::{InHand, LockId, Origin, Results, Settled};
+use super::path::{AskedBy, InHand, LockId, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -217,9 +217,9 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
 
 /// The entries of the queue, in order: the keys of releases and of questions.
 fn queued(core: &Core) -> Vec<String> {
-    let shown = |origin: &Origin| match origin {
-        Origin::Reap(reap) => format!("release {}", reap.names().main()),
-        Origin::Lock(id, _) => format!("ask for {}", id.main),
+    let shown = |origin: &AskedBy| match origin {
+        AskedBy::Reap(reap) => format!("release {}", reap.names().main()),
+        AskedBy::Lock(id, _) => format!("ask for {}", id.main),
         other => format!("{other:?}"),
     };
     core.only_path().traffic().origins().map(shown).collect()
@@ -292,7 +292,7 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
         work.settled.extend(asked.into_iter().map(failed));
         let mut reap = owed("job");
         reap.begin(&core.pending, || core.number());
-        work.settled.push(failed(Origin::Reap(reap)));
+        work.settled.push(failed(AskedBy::Reap(reap)));
     });
     let main = demand("job").names.shared_main();
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);
@@ -338,7 +338,7 @@ fn worked() -> Duration {
     rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
-/// How long it takes to take and give back a lock for reading so many times at once.
+/// How long it takes to acquire and release this number of read locks at once.
 #[cfg(target_os = "linux")]
 fn crowd(count: usize) -> (Duration, Duration, Duration) {
     let locks = Locks::in_memory();

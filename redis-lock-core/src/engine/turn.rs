@@ -1,5 +1,4 @@
-//! One turn of the engine: what it does each time it wakes, about messages, and with releases that are to be
-//! repeated.
+//! One turn of the engine: its work on messages and on repeated releases each time it wakes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,8 +22,8 @@ use crate::{LockError, Token};
 /// much at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// So many of the last releases of a server that was replaced are repeated at once, and as many after
-/// each pause: all processes do so at the same time, and their callers want locks of its successor.
+/// How many of the last releases of a replaced server are repeated at once, and after each pause. All
+/// processes repeat them at the same time, and their callers want locks of its successor.
 const AGAIN_AT_ONCE: usize = 32;
 const AGAIN_PAUSE: Duration = Duration::from_millis(25);
 

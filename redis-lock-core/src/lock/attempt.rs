@@ -22,7 +22,7 @@ use crate::store::PLACE;
 #[must_use = "a token that is dropped stays on the server until its lease ends"]
 pub(crate) struct Attempt {
     token: Token,
-    /// The lease that it asks for; `None` for one that never ends.
+    /// The lease that it asks for; `None` for a lock that never expires.
     ttl: Option<Duration>,
     /// How much longer the server keeps the key than the guard believes in its lease.
     margin: Duration,
@@ -114,7 +114,7 @@ impl Attempt {
         self.may_be_idle
     }
 
-    /// Whether its lease is the one that this demand asks for.
+    /// Whether this demand asks for the same lease.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
         let is_same = self.ttl == super::asked_ttl(demand)
             && self.margin == demand.terms.margin
@@ -173,7 +173,7 @@ impl Attempt {
         matches!(self.on_server, OnServer::InDoubt { .. })
     }
 
-    /// The server has nothing of the token any more.
+    /// The server has forgotten the token.
     pub(crate) fn forgotten(&mut self) {
         self.on_server = OnServer::Nothing;
     }
@@ -188,8 +188,8 @@ impl Attempt {
         self.forgotten();
     }
 
-    /// Returns the token, for the one that takes over the hold. Nothing is released. `at_most` is the
-    /// lease of a cut that may still be executed.
+    /// Returns the token for the process that takes over the hold. Nothing is released. `at_most` is
+    /// the lease of a cut that may still be executed.
     pub(crate) fn into_token(mut self, at_most: Option<Duration>, now: Moment) -> Token {
         let doubt = match self.on_server {
             OnServer::InDoubt { until } => until.since(now),
@@ -216,7 +216,7 @@ impl Drop for Attempt {
 /// The lease on the server, whichever caller of this process holds the lock.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// The ttl that renewals ask for; `None` for one that never ends.
+    /// The ttl that renewals ask for; `None` for a lock that never expires.
     pub(super) ttl: Option<Duration>,
     /// When the last question that was answered was sent.
     pub(super) sent: Moment,
@@ -266,7 +266,8 @@ impl Lease {
         };
     }
 
-    /// Whether it is the one that the next demand would ask for. `last` is that of its last hold.
+    /// Whether the next demand would ask for the same lease. `last` is the demand of its last
+    /// hold.
     pub(super) fn suits(&self, last: &Demand, next: &Demand) -> bool {
         next.terms.ttl.is_some()
             && next.terms.ttl == self.ttl

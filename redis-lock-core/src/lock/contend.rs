@@ -122,6 +122,16 @@ impl Contending {
         self.look = now.after(wait);
     }
 
+    /// Whether a free lock may be taken for this demand without asking for anything else.
+    fn may_take(&self, demand: &Demand) -> bool {
+        demand.kind.is_pooled()
+            && self.attempt.on_server() == super::OnServer::Nothing
+            && !demand.terms.fenced
+            && demand.terms.repair_orphan.is_none()
+            && demand.terms.once.is_none()
+            && !demand.terms.is_alone()
+    }
+
     /// Which of its questions comes next.
     fn newest(&self) -> Newest {
         if self.refusals == 0 { Newest::First } else { Newest::Later }
@@ -207,13 +217,7 @@ impl<W> Machine<W> {
         let ttl = asked_ttl(&demand);
         let token = Arc::clone(contending.attempt.wire());
         let ordered = contending.refusals >= ROUNDS;
-        let blind = demand.kind.is_pooled()
-            && may_be_free
-            && contending.attempt.on_server() == super::OnServer::Nothing
-            && !demand.terms.fenced
-            && demand.terms.repair_orphan.is_none()
-            && demand.terms.once.is_none()
-            && !demand.terms.is_alone();
+        let blind = may_be_free && contending.may_take(&demand);
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
@@ -266,7 +270,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// What it has heard, for those behind it.
+    /// What it has learned, for those behind it in the line.
     pub(crate) fn heard(&self) -> Option<Heard> {
         let Stage::Contending(contending) = &self.stage else { return None };
         let failures = contending.heard.failures.max(u32::from(self.open.is_some()));

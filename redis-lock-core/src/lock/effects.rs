@@ -13,7 +13,7 @@ use crate::observe::Observation;
 use crate::store::Command;
 use crate::{LockError, LossReason, Token};
 
-/// What has to be done after one step of a machine, in order.
+/// What follows one step of a machine, in order.
 #[derive(Debug)]
 pub(crate) struct Effects<W> {
     /// What to send to the server, in this order.

@@ -1,4 +1,4 @@
-//! What callers are told when they do not get the lock, and when a lock ends for all of them.
+//! The errors for callers that do not get the lock, and for all callers when a lock ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,7 +267,8 @@ impl<W> Machine<W> {
             && limit.is_some()
     }
 
-    /// The lock is busy. Refuses a call that hears this for the first time when so many wait already.
+    /// The lock is busy. Refuses a call that learns this for the first time while too many calls
+    /// wait.
     pub(super) fn refuse_crowd(&mut self, open: &Open, env: &mut Env<'_, W>) {
         if open.about == About::Take || !self.may_be_crowded() {
             return;
@@ -282,7 +283,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A newer call has come, so this one, which has a machine of its own, ends.
+    /// A newer call has come, so this call, which has a separate machine, ends.
     pub(super) fn superseded(&mut self, held: bool, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if !held {
@@ -295,7 +296,8 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env);
     }
 
-    /// So many wait in line at the server that the call, which has a machine of its own, may not.
+    /// Too many tokens wait in line at the server, so this call, which has a separate machine,
+    /// must leave.
     pub(super) fn crowded_out(
         &mut self,
         open: &Open,
@@ -328,7 +330,7 @@ impl<W> Machine<W> {
         self.part_with_lapsed(|_| true, env);
     }
 
-    /// Refuses all waiters, and gives an idle lease back. The present hold goes on.
+    /// Refuses all waiters, and gives an idle lease back. The present hold continues.
     pub(crate) fn refuse_all(&mut self, error: &LockError, env: &mut Env<'_, W>) {
         for waiter in self.waiters.drain() {
             env.fail(waiter.handle, error.clone());
@@ -409,7 +411,7 @@ impl<W> Machine<W> {
         is_late
     }
 
-    /// A call of this process has the lock: those with other input are told.
+    /// A call of this process has the lock. Calls with other input get `Mismatch`.
     pub(super) fn tell_mismatched(&mut self, same: Option<u128>, env: &mut Env<'_, W>) {
         if same.is_none() {
             return;
@@ -441,13 +443,14 @@ impl<W> Machine<W> {
     }
 }
 
-/// How long a call waits before subscribers are told. They are told again after twice that time, and
-/// so on.
+/// How long a call waits before subscribers get an event. They get another after twice that time,
+/// and so on.
 const LONG: Duration = Duration::from_secs(30);
 
 impl<W> Machine<W> {
-    /// When to tell that the first waiter waits for long: for as long as this process has the lock,
-    /// where it has. A queue in which each waiter gets its turn is told of at most once in that time.
+    /// When to report that the first waiter has waited long. While this process has the lock, that
+    /// counts from the grant. A queue in which each waiter gets its turn causes at most one report in
+    /// that time.
     pub(super) fn long_wait_due(&self) -> Moment {
         // Those who want to lead wait through outages, and have nothing else to do.
         let can_be_long = |first: &&WaitingCall<W>| first.demand.terms.outage < ENDLESS;

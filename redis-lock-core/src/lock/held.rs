@@ -100,7 +100,7 @@ impl Held {
         self.downgrade_from(if renews { now } else { Moment::START });
     }
 
-    /// Has a downgrade asked for again, where there was one, after a renewal that is sent then.
+    /// Repeats a downgrade, if there was one, after a renewal that is sent then.
     fn downgrade_from(&mut self, time: Moment) {
         let is_reader = self.hold.kind() != self.hold.demand.kind;
         self.wanted.downgrade = is_reader.then_some(time);
@@ -426,8 +426,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The hold was lost. `is_gone` means that the server itself says that it has nothing of the
-    /// token.
+    /// The hold was lost. `is_gone` means that the server itself has reported that the token is
+    /// gone.
     fn lost(&mut self, is_gone: bool, env: &mut Env<'_, W>) {
         let Some(held) = self.take_held(env) else { return };
         // The process that gave an adopted token away may still rely on it: a lease that ran out

@@ -110,7 +110,7 @@ impl Hold {
         self.life.get().state()
     }
 
-    /// The kind that it is held as, also in a forked child process.
+    /// The kind that it is held as. It is readable in a forked child process.
     #[cfg(test)]
     pub(crate) fn last_kind(&self) -> Kind {
         if self.is_downgraded.load(Ordering::Acquire) { Kind::Read } else { self.demand.kind }
@@ -132,7 +132,7 @@ impl Hold {
         self.life.get().deadline
     }
 
-    /// Why it was lost, if it was, also in a forked child process.
+    /// Why it was lost, if it was. It is readable in a forked child process.
     pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
         self.reason_of(self.latch(now))
     }
@@ -147,7 +147,7 @@ impl Hold {
         if self.is_forked() { Some(parents()) } else { self.quiet_end(now) }
     }
 
-    /// The same, also in a forked child process.
+    /// The same, readable in a forked child process.
     pub(crate) fn quiet_end(&self, now: Moment) -> Option<LossReason> {
         let life = self.latch(now);
         if life.phase == Phase::Released {
@@ -202,7 +202,7 @@ impl Hold {
         self.ended.get().map_or(0, NewsWaiters::count)
     }
 
-    /// The guard gives the lock back. Returns whether it still had it.
+    /// The guard gives the lock back. Returns whether the guard still held it.
     pub(crate) fn release(&self, now: Moment) -> bool {
         let released = |life| HoldLife { phase: Phase::Released, ..life };
         let (before, after) = self.change_running(now, released);
@@ -225,8 +225,8 @@ impl Hold {
         }
     }
 
-    /// Has its loss reported, also if its beginning was not. The guard, which may be dropped before that, says
-    /// nothing then.
+    /// Reports its loss, even if its beginning was not reported. The guard, which may be dropped before that,
+    /// says nothing then.
     pub(crate) fn report_loss(self: Arc<Self>) {
         if let Some(has_begun) = self.report.end() {
             observe::later(move || self.report_end(has_begun));
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(over.loss(Moment::at_millis(1_000)), Some(LossReason::Expired));
     }
 
-    /// A hold whose lease goes on, of the process with this id.
+    /// A hold of the process with this id, whose lease continues.
     fn lasting(process: u32) -> Hold {
         let (demand, token) = (Arc::new(demand("k")), Token::fresh("", ""));
         Hold::new(demand, token, None, Moment::now(), Moment::now().after(HOUR), process)

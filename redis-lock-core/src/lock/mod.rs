@@ -1,10 +1,10 @@
 //! The state machine of one lock in this process, without I/O: who waits, who holds, what to ask
 //! the server.
 //!
-//! A [`Machine`] is given events with their times, and returns [`Effects`] that say what to do. It
-//! has no clock, no socket and no randomness of its own. All waiters of a process for one mutex
-//! share a machine, so the server sees one contender. For a lock that several can hold, each
-//! acquisition has a machine of its own.
+//! A [`Machine`] is given events with their times, and returns [`Effects`] that say what to do.
+//! Clock, socket and randomness are outside. All waiters of a process for one mutex share a
+//! machine, so the server sees one contender. For a lock that several can hold, each acquisition
+//! has a separate machine.
 //!
 //! ```text
 //!            ask                    answered "held"
@@ -72,7 +72,7 @@ use release::{KeptLease, LapsedHold};
 use share::SharingHold;
 use waiters::busy;
 
-/// The environment of a machine at the time of an event: what it finds, and where it says what is to be done.
+/// The environment of a machine at the time of an event: its inputs, and the list of its effects.
 pub(crate) struct Env<'a, W> {
     pub(crate) now: Moment,
     /// Whether grants are announced by messages.
@@ -184,7 +184,7 @@ impl<W> Machine<W> {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty() && self.lapsed.is_empty()
     }
 
-    /// The demand of its lock while a call has it or wants it.
+    /// The demand of its lock while a call holds or wants it.
     pub(crate) fn demand(&self) -> Option<&Arc<Demand>> {
         match &self.stage {
             Stage::Idle | Stage::Kept(_) | Stage::Sharing(_) => None,
@@ -235,8 +235,8 @@ impl<W> Machine<W> {
         Some(&held.hold)
     }
 
-    /// Whether `is_it` says so of the demand of the present hold, or of one of those that wait for it.
-    /// It gets the hold of the one that has the lock.
+    /// Whether `is_it` accepts the demand of the present hold, or of a call that waits for it. `is_it`
+    /// gets the hold of the call that has the lock.
     pub(crate) fn any_demand(
         &self,
         now: Moment,

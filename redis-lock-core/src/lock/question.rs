@@ -94,8 +94,8 @@ pub(super) struct Wanted {
     pub(super) newer: bool,
     /// Whether to check the hold although no caller asked for that.
     pub(super) check: bool,
-    /// Set where the server may have lost that a writer goes on as a reader: that is asked for again after a
-    /// renewal that was sent then or later has its answer.
+    /// Set if the server may have lost the downgrade of a writer to a reader. The downgrade is repeated
+    /// after a renewal that was sent then or later has its answer.
     pub(super) downgrade: Option<Moment>,
     /// Whether the server's lease is longer than anything that was asked for.
     pub(super) cut: bool,

@@ -20,8 +20,8 @@ use crate::store::{Answer, Verb};
 use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
-    /// The guard of `hold` was dropped, or what the lock was held for was done. Returns the outcome where it is known at once; else it is
-    /// reported to what `confirm` makes.
+    /// The guard of `hold` was dropped, or its work was completed. Returns the outcome if it is known at once.
+    /// Otherwise the outcome is reported to what `confirm` makes.
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
@@ -182,8 +182,8 @@ impl<W> Machine<W> {
         self.lapsed.push(LapsedHold { hold: Arc::clone(hold), reap, until });
     }
 
-    /// The guard of a hold ends: no code acts any more in the belief that it has the lock, so what has lapsed
-    /// is released. Returns whether it is the present hold.
+    /// The guard of a hold ends. No code relies on the lock from now on, so a lapsed lease is released.
+    /// Returns whether it is the present hold.
     pub(super) fn guard_ends(&mut self, hold: &Arc<Hold>, env: &mut Env<'_, W>) -> bool {
         self.notice_loss(env);
         self.part_with_lapsed(|lapsed| Arc::ptr_eq(&lapsed.hold, hold), env);
@@ -250,7 +250,7 @@ impl KeptLease {
         renewal.min(self.until).min(self.lease.end)
     }
 
-    /// Whether the lease is the one that a demand would ask for.
+    /// Whether a demand would ask for the same lease.
     fn suits(&self, demand: &Demand, now: Moment) -> bool {
         self.lease.suits(&self.demand, demand)
             && self.lease.is_fresh(now)
@@ -299,7 +299,7 @@ impl<W> Machine<W> {
         env.idle(hold.demand.sort(), IdleEvent::Began);
     }
 
-    /// Takes the lease that is kept, without any command, where it is the one that the demand would ask for.
+    /// Takes the lease that is kept, without any command, if the demand would ask for the same.
     pub(crate) fn take_kept(
         &mut self,
         demand: &Arc<Demand>,

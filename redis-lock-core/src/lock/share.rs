@@ -48,8 +48,8 @@ impl<W> Machine<W> {
         self.start(env);
     }
 
-    /// The call that this process has waited for has a value for its callers. Those that came after the process
-    /// had heard of it do not get it.
+    /// The call that this process waited for has a value for its callers. Calls that came after the process
+    /// knew of the end do not get it.
     pub(super) fn got_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();

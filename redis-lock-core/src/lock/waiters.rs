@@ -103,7 +103,7 @@ impl<W> Waiters<W> {
         self.no_wait_count > 0
     }
 
-    /// Whether one that is refused by the next answer has joined after this number.
+    /// Whether a call that the next answer refuses has joined after this number.
     pub(super) fn is_answer_owed_since(&self, number: u64) -> bool {
         let no_wait = self.no_wait.iter().rev().take_while(|id| **id > number);
         // In the order in which their waits have ended.
@@ -305,7 +305,7 @@ mod tests {
         Join(Wait),
         Leave(u64),
         Pop,
-        /// Of those that arrived so many milliseconds ago.
+        /// The calls that arrived this number of milliseconds ago.
         PopNoWait(u64),
         /// Puts off those that are overdue, or takes them out when nothing more can be put off.
         Overdue,

@@ -225,10 +225,10 @@ pub(crate) enum Observation {
     Idle(LockSort, IdleEvent),
 }
 
-/// What operators are told of a server that fails.
+/// The news for operators about a server that fails.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct OutageLine {
-    /// Which server it is, where there are several.
+    /// The name of the server, if there are several.
     pub(crate) server: Option<Arc<str>>,
     pub(crate) why: String,
     /// Zero when it begins.

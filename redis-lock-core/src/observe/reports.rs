@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 type Report = Box<dyn FnOnce() + Send>;
 
-/// Runs the user's code. The panic hook has printed the panic of one that panics.
+/// Runs the user's code. If it panics, the panic hook has printed the message.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(value) => return Some(value),
@@ -43,7 +43,7 @@ pub(crate) fn later(report: impl FnOnce() + Send + 'static) {
     Reporter::of_process().add(Box::new(report));
 }
 
-/// What is to be reported in one process.
+/// The reports of one process.
 #[derive(Default)]
 struct Reporter {
     process: u32,
@@ -57,7 +57,7 @@ struct Reporter {
 struct Queue {
     reports: VecDeque<Report>,
     has_thread: bool,
-    /// Whether the thread has to be woken for the next report.
+    /// Whether the thread must wake for the next report.
     is_idle: bool,
 }
 

@@ -1,13 +1,13 @@
 //! What callers did and got. The invariants are checked against this and the server's record.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::clock;
 use super::heritage::Heritage;
 use super::history::History;
-use super::successes::SharedRuns;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
@@ -231,5 +231,67 @@ impl Ended {
 
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Failed(LockError::Busy { .. }))
+    }
+}
+
+/// The bodies that have shared their values, and who got these.
+#[derive(Default)]
+pub(super) struct SharedRuns {
+    runs: BTreeMap<u64, SharedRun>,
+}
+
+#[derive(Default)]
+struct SharedRun {
+    process: usize,
+    /// When its process knew that it had ended.
+    ended: u64,
+    /// How its call ended.
+    outcome: Option<Ended>,
+    /// When each process has got its value first.
+    got: BTreeMap<usize, u64>,
+    /// Whether a call of its own process has.
+    at_home: bool,
+}
+
+impl SharedRuns {
+    pub(super) fn begin(&mut self, run: u64, process: usize) {
+        self.runs.insert(run, SharedRun { process, ended: clock::now(), ..SharedRun::default() });
+    }
+
+    pub(super) fn end(&mut self, run: u64, outcome: &Ended) {
+        self.runs.entry(run).or_default().outcome = Some(outcome.clone());
+    }
+
+    /// A call of a process, which began then, has got a value.
+    pub(super) fn got(
+        &mut self,
+        value: &str,
+        (process, began): (usize, u64),
+    ) -> Result<(), String> {
+        let number = value.parse().map_err(|_| format!("got the value {value:?}"))?;
+        let run = self
+            .runs
+            .get_mut(&number)
+            .ok_or_else(|| format!("got the value of no run: {value}"))?;
+        let is_home = run.process == process;
+        run.at_home |= is_home;
+        let known = if is_home { Some(run.ended) } else { run.got.get(&process).copied() };
+        run.got.entry(process).or_insert_with(clock::now);
+        match known {
+            Some(known) if known < began => Err(format!(
+                "came after its process knew that run {number} had ended, and got its value"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A run of which a value was seen, and which had not succeeded.
+    pub(super) fn wrong(&self) -> Option<u64> {
+        let is_wrong = |run: &SharedRun| match &run.outcome {
+            Some(Ended::Good) => false,
+            Some(Ended::Failed(error)) if error.is_lost() => !run.got.is_empty(),
+            _ => run.at_home,
+        };
+        self.runs.iter().find(|(_, run)| is_wrong(run)).map(|(number, _)| *number)
     }
 }

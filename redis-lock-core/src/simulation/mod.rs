@@ -15,6 +15,7 @@ mod heirs;
 mod heritage;
 mod history;
 mod key_space;
+mod mishaps;
 mod network;
 mod pipe;
 mod plan;

@@ -45,10 +45,10 @@ pub(crate) const ASK: Duration = Duration::from_millis(200);
 /// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
-/// The most holders, and the most waiters, that one look at a lock shows.
+/// The most holders, and the most waiters, that a status shows.
 pub(crate) const MOST_SHOWN: usize = 200;
 
-/// The most holds that one command ends by force.
+/// The most holds that a forced release ends in one command.
 pub(crate) const MOST_FORCED: usize = 32;
 
 /// One command for one lock.
@@ -67,7 +67,7 @@ pub(crate) enum Verb {
     /// Takes a mutex when its key is free, and does not look at the queue. It is not idempotent:
     /// after an unknown outcome, `Acquire` with the same token finds out who has the lock.
     Take { token: Arc<str>, ttl: Option<Duration> },
-    /// Takes the lock, recognises that the token has it already, or puts the token into the queue.
+    /// Takes the lock, recognises a token that holds it already, or puts the token into the queue.
     Acquire(Acquire),
     /// Lets the lease run for `ttl` from now, unless it runs longer.
     Renew { token: Arc<str>, ttl: Option<Duration> },
@@ -234,9 +234,10 @@ pub(crate) enum Answer {
     /// The token has the lock. `fence` is the last of the reserved fencing numbers, if any were
     /// asked for.
     Held { fence: Option<u64> },
-    /// Another holder has it.
+    /// Another token holds it.
     Busy(Blocker),
-    /// So many wait already that this token may not. It was taken out of the queue.
+    /// The number of waiters has reached this token's limit. The token was taken out of the
+    /// queue.
     Crowded {
         waiting: usize,
         /// The holder's value, where one holder can be named.
@@ -246,7 +247,7 @@ pub(crate) enum Answer {
     Superseded { held: bool },
     /// The token is to have this value of another hold, and nothing else of the token is left.
     Shared(StoredValue),
-    /// A tombstone refuses this token. It can't be used any more.
+    /// A tombstone refuses this token, which can't be used again.
     Tombstone,
     /// The lease runs at least as long as was asked for.
     Renewed {
@@ -257,13 +258,13 @@ pub(crate) enum Answer {
     },
     /// The command was executed: the token has the lock, keeps it, or has released it.
     Done,
-    /// The token does not have the lock any more. What it has beside the lock could not be removed yet.
+    /// The token has lost the lock. Other keys of the token could not be removed yet.
     Freed,
     /// The token does not have the lock: the key is gone, or has another value.
     Gone { by: Option<String>, because: Option<String> },
-    /// What stands at the key of the value, which may be nothing; `None` where that is no text.
+    /// The value at the key of the value, which may be empty; `None` if it is not text.
     Value(Option<StoredValue>),
-    /// Who has it and who waits.
+    /// The holders and the waiters.
     Seen(Box<ServerView>),
     /// Keys, and the cursor of the next page; `None` after the last one.
     Keys { keys: Vec<String>, next: Option<u64> },

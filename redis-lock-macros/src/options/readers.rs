@@ -155,7 +155,7 @@ pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
     Ok(value)
 }
 
-/// `renew = false`. Bare, it would say what is so in any case.
+/// `renew = false`. Without a value it would repeat the default.
 pub(super) fn switch(
     place: &mut Option<Setting<Expr>>,
     name: Ident,

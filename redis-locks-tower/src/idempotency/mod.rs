@@ -145,7 +145,7 @@ impl<F> IdempotencyLayer<F> {
         self.set(|settings| settings.remember = period)
     }
 
-    /// How long a request waits while another one with its key runs, for that one's answer. Not at all by default.
+    /// How long a request waits for the answer of a running request with its key. Not at all by default.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait.into())
     }

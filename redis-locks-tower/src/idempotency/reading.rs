@@ -21,7 +21,7 @@ pub(super) struct Whole {
 /// What reading a body came to.
 pub(super) enum Read {
     Whole(Whole),
-    /// It is larger than the limit, or has to be waited for.
+    /// It is larger than the limit, or has not arrived yet.
     Part(Body),
     Failed(Body),
 }

@@ -252,13 +252,13 @@ impl Keyed {
             .response(self.form)
     }
 
-    /// The answer where the first one is not known any more.
+    /// The answer if the first answer is lost.
     fn unknown(&self) -> Response<Body> {
         let detail = "This was done already, and its answer is not known any more.";
         Answer { status: StatusCode::CONFLICT, grpc_code: 6, detail }.response(self.form)
     }
 
-    /// Reads an answer that can be stored; `Err` is one that can't, or must not be.
+    /// Reads an answer that can be stored; `Err` is an answer that can't or must not be.
     async fn storable(
         &self,
         response: Response<Body>,

@@ -86,7 +86,7 @@ impl Stored {
         serde_json::to_string(self).ok().map(|json| json.len())
     }
 
-    /// The answer again. `None` when what was stored is no answer of this layer.
+    /// The answer again. `None` when the stored value is no answer of this layer.
     pub(super) fn response(self) -> Option<Response<Body>> {
         let data = self.body.into_bytes()?.into();
         let trailers = match self.trailers {

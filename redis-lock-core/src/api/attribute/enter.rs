@@ -21,9 +21,9 @@ use crate::{Guard, LockError, LockKey, LockRequest, Locks, Wait};
 
 /// The state of one call: what is known of the function, and the lock once it is acquired.
 ///
-/// Where the key is nothing but a template of arguments, the lock is asked for before the body
-/// begins. A body whose key needs more, such as an `.await`, asks by itself. Everything else is done
-/// here, once for all functions: the body is polled when the lock is there.
+/// If the key is only a template of arguments, the lock is acquired before the body begins. A body
+/// whose key needs more, such as an `.await`, acquires it itself. Everything else is done here, once
+/// for all functions: the body is polled when the lock is held.
 ///
 /// The content is hidden behind a trait object: an annotated function holds its scope while it
 /// waits, and rustc would prove for each function anew that every field is `Send`. That took a
@@ -49,7 +49,7 @@ struct Content {
 /// The life of a lock, see [`Scope::lead`]. It resolves to the error of the call, if the call
 /// fails.
 ///
-/// A type with a name of its own, so that the code that drops it is made once.
+/// A named type, so that the code that drops it is compiled once.
 pub(super) struct Life<'a>(Pin<Box<dyn Future<Output = Option<LockError>> + Send + 'a>>);
 
 /// ```text
@@ -182,8 +182,8 @@ impl Scope {
         poll_fn(|_| self.open().held.guard().map_or(Poll::Pending, Poll::Ready))
     }
 
-    /// [`acquired`](Self::acquired) for a body that has a value of its own for a lock that is busy or done:
-    /// `None` then.
+    /// [`acquired`](Self::acquired) for a body with a return value for a busy or completed lock: `None`
+    /// then.
     pub fn acquired_unless_refused(&self) -> impl Future<Output = Option<&Guard>> {
         poll_fn(|_| match self.open().held.guard() {
             None if self.stage() == CallStage::Refused => Poll::Ready(None),

@@ -134,14 +134,14 @@ impl Plan {
         self.has(|it| matches!(it, Fixed::background))
     }
 
-    /// Whether the body has a value of its own for this.
+    /// Whether the body has a return value for this.
     pub(super) fn answers(&self, error: &LockError) -> bool {
         error.is_busy() && self.answers_busy()
             || matches!(error, LockError::Done { .. })
                 && self.has(|it| matches!(it, Fixed::answer_done))
     }
 
-    /// Whether the body has a value of its own for a busy lock.
+    /// Whether the body has a return value for a busy lock.
     pub(super) fn answers_busy(&self) -> bool {
         self.has(|it| matches!(it, Fixed::answer_busy))
     }

@@ -107,7 +107,7 @@ pub fn run_or_with<'a, R, F: Future<Output = R>>(
 /// The value of the call that has done it, for a function that did not get the lock.
 ///
 /// # Errors
-/// The error, where that is another one, or where the value can't be had.
+/// The error, if it is another one, or if the value can't be read.
 pub fn refused<R>(scope: &Scope, codec: Codec<R>, error: LockError) -> Result<R, LockError> {
     match scope.take_value() {
         Some(value) => (codec.read)(&value, error),

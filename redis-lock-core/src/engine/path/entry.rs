@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockId;
-use super::origin::{Gathered, Gathering, InHand, Origin, Reply, Told};
+use super::origin::{AnswerTo, AskedBy, Gathered, Gathering, InHand, Told};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Outcome, Outgoing, Question, Reap};
@@ -28,7 +28,7 @@ pub(crate) struct QueueEntry {
 /// What is kept of an entry until its outcome is known. It is moved often, so it is small.
 #[derive(Debug)]
 pub(crate) struct SentEntry {
-    pub(crate) origin: Origin,
+    pub(crate) origin: AskedBy,
     /// When the entry was created.
     pub(crate) sent: Moment,
     /// When it was written to the connection.
@@ -67,38 +67,38 @@ impl QueueEntry {
     pub(crate) fn of(id: &LockId, outgoing: Outgoing, now: Moment) -> Self {
         match outgoing {
             Outgoing::Ask(Question { number, command }) => {
-                let origin = Origin::Lock(id.clone(), number);
+                let origin = AskedBy::Lock(id.clone(), number);
                 Self::of_command(origin, command, Moment::NEVER, now)
             }
             Outgoing::Part(reap) => Self::reap(reap, now),
             // Its answer is not needed.
             Outgoing::Message(command) => {
-                Self::of_command(Origin::Query(None), command, Moment::NEVER, now)
+                Self::of_command(AskedBy::Query(None), command, Moment::NEVER, now)
             }
         }
     }
 
     pub(crate) fn reap(reap: Box<Reap>, now: Moment) -> Self {
         let (limit, deadline) = (reap.timeout(), reap.deadline());
-        Self::new(Origin::Reap(reap), None, limit, deadline, now)
+        Self::new(AskedBy::Reap(reap), None, limit, deadline, now)
     }
 
-    pub(crate) fn query(command: Command, reply: Reply, now: Moment) -> Self {
+    pub(crate) fn query(command: Command, reply: AnswerTo, now: Moment) -> Self {
         let deadline = now.after(command.timeout);
-        Self::of_command(Origin::Query(Some(reply)), command, deadline, now)
+        Self::of_command(AskedBy::Query(Some(reply)), command, deadline, now)
     }
 
     pub(super) fn ping(timeout: Duration, now: Moment) -> Self {
-        Self::of_command(Origin::Ping, super::ping(timeout), Moment::NEVER, now)
+        Self::of_command(AskedBy::Ping, super::ping(timeout), Moment::NEVER, now)
     }
 
-    fn of_command(origin: Origin, command: Command, deadline: Moment, now: Moment) -> Self {
+    fn of_command(origin: AskedBy, command: Command, deadline: Moment, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(origin, Some(command), limit, deadline, now)
     }
 
     fn new(
-        origin: Origin,
+        origin: AskedBy,
         command: Option<Command>,
         limit: Duration,
         deadline: Moment,
@@ -128,7 +128,7 @@ impl QueueEntry {
     /// The command to send at `now`.
     pub(crate) fn take_command(&mut self, now: Moment) -> Option<Command> {
         match &self.origin {
-            Origin::Reap(reap) => Some(reap.command(now)),
+            AskedBy::Reap(reap) => Some(reap.command(now)),
             _ => self.command.take(),
         }
     }
@@ -136,8 +136,8 @@ impl QueueEntry {
     /// Whether it is for keys of several slots.
     pub(crate) fn is_split(&self) -> bool {
         match (&self.origin, &self.command) {
-            (Origin::Part(..) | Origin::Ping, _) => false,
-            (Origin::Reap(reap), _) => reap.is_split(),
+            (AskedBy::Part(..) | AskedBy::Ping, _) => false,
+            (AskedBy::Reap(reap), _) => reap.is_split(),
             (_, Some(command)) => is_split(command.kind, &command.names),
             (_, None) => false,
         }
@@ -160,24 +160,24 @@ impl SentEntry {
         QueueEntry { entry: self, command, hand }
     }
 
-    /// The key of the lock that it is for, where its origin says so.
+    /// The key of the lock that it is for, if its origin names one.
     pub(super) fn main(&self) -> Option<Arc<str>> {
         match &self.origin {
-            Origin::Lock(id, _) => Some(Arc::clone(&id.main)),
-            Origin::Reap(reap) => Some(reap.names().shared_main()),
-            Origin::Part(..) | Origin::Query(_) | Origin::Ping => None,
+            AskedBy::Lock(id, _) => Some(Arc::clone(&id.main)),
+            AskedBy::Reap(reap) => Some(reap.names().shared_main()),
+            AskedBy::Part(..) | AskedBy::Query(_) | AskedBy::Ping => None,
         }
     }
 
     /// The number of the question, if a machine asked it.
     pub(super) fn number(&self) -> Option<u64> {
         match &self.origin {
-            Origin::Lock(_, number) => Some(*number),
+            AskedBy::Lock(_, number) => Some(*number),
             _ => None,
         }
     }
 
-    /// Takes out the caller, to tell it that no answer came in time. The command goes on.
+    /// Takes out the caller, which gets a time-out. The command stays.
     pub(super) fn overdue(&mut self) -> Option<Told> {
         self.deadline = Moment::NEVER;
         self.origin.overdue()
@@ -193,14 +193,15 @@ impl SentEntry {
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// It has its one outcome.
-    Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
-    /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
+    Done { origin: AskedBy, sent: Moment, outcome: Outcome, hand: InHand },
+    /// It was not executed, and must be asked elsewhere: at the node that the reply or the map
+    /// names.
     Redirected(Box<QueueEntry>, Option<Redirect>),
 }
 
 impl Settled {
     /// What it was for.
-    pub(crate) fn into_origin(self) -> Origin {
+    pub(crate) fn into_origin(self) -> AskedBy {
         match self {
             Self::Done { origin, .. } => origin,
             Self::Redirected(entry, _) => entry.into_sent().origin,
@@ -209,7 +210,7 @@ impl Settled {
 
     /// Whether it is a release that no server has answered yet.
     pub(crate) fn is_owed(&self) -> bool {
-        let Self::Done { origin: Origin::Reap(reap), outcome, .. } = self else { return false };
+        let Self::Done { origin: AskedBy::Reap(reap), outcome, .. } = self else { return false };
         !outcome.is_answered() && !reap.was_answered()
     }
 
@@ -223,7 +224,7 @@ impl Settled {
 
 #[cfg(test)]
 impl Settled {
-    pub(crate) fn origin(&self) -> &Origin {
+    pub(crate) fn origin(&self) -> &AskedBy {
         match self {
             Self::Done { origin, .. } => origin,
             Self::Redirected(entry, _) => &entry.origin,
@@ -241,7 +242,7 @@ impl Settled {
 /// The entries that were written and have no outcome, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// One that has its outcome leaves a gap, until it comes first.
+    /// An entry that has its outcome leaves a gap, until it comes first.
     entries: VecDeque<Option<SentEntry>>,
     /// The sequence number of the first entry. The others follow without gaps.
     first: u64,
@@ -261,8 +262,8 @@ impl InFlight {
         self.entries.push_back(Some(entry));
     }
 
-    /// Whether a caller waits for one of the answers. One that was told meanwhile that none came in time
-    /// counts until the answer comes.
+    /// Whether a caller waits for one of the answers. A caller that got a time-out counts until the
+    /// answer comes.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
@@ -319,7 +320,7 @@ impl Gathering {
         cluster: &Arc<ClusterMode>,
     ) -> (Vec<PartEntry>, Option<Settled>) {
         let now = entry.sent;
-        if let Origin::Reap(reap) = &mut entry.origin {
+        if let AskedBy::Reap(reap) = &mut entry.origin {
             // Its parts may go to other queues than those of the acquisition that it undoes.
             reap.doubt_dropped(now);
         }
@@ -342,7 +343,7 @@ impl Gathering {
         };
         let entry = |part: Part| {
             let main = part.command.names.shared_main();
-            let origin = Origin::Part(Arc::clone(self), part.group);
+            let origin = AskedBy::Part(Arc::clone(self), part.group);
             (main, QueueEntry::of_command(origin, part.command, deadline, sent))
         };
         parts.into_iter().map(entry).collect()

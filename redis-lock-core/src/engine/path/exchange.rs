@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reader_role::Reader;
-use super::{ConnectionState, Origin, Path, QueueEntry, SentEntry, Settled, Traffic};
+use super::{AskedBy, ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::runtime::RuntimeId;
@@ -265,12 +265,12 @@ impl Traffic {
         }
     }
 
-    /// A command has failed, perhaps on a connection of its own. When nothing has come since it was
-    /// written, the server is asked whether it is there.
+    /// A command has failed, perhaps on a separate connection. If nothing has arrived since it was
+    /// written, the server gets a ping.
     fn doubt_server(&mut self, entry: &SentEntry, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let is_dropped = self.dropped.has(entry);
-        let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
+        let is_asked = || self.written.iter().any(|it| matches!(it.origin, AskedBy::Ping));
         if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
             self.put(QueueEntry::ping(self.time_limit, Moment::now()), results);
         }

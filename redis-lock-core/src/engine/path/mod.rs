@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use exchange::After;
-pub(crate) use origin::{Gathering, InHand, LockId, Origin, ReadyReply, Told};
+pub(crate) use origin::{AskedBy, Gathering, InHand, LockId, ReadyReply, Told};
 pub(crate) use reader_role::Reader;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -186,7 +186,7 @@ impl Path {
 impl Traffic {
     pub(crate) fn put(&mut self, mut entry: QueueEntry, results: &mut Vec<Settled>) {
         let sent = entry.sent;
-        if let Origin::Reap(reap) = &mut entry.origin
+        if let AskedBy::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
         {
             self.drop_question(number, reap, sent);
@@ -245,7 +245,7 @@ impl Traffic {
         }
         let now = Moment::now();
         for entry in &mut self.waiting {
-            if let Origin::Reap(reap) = &mut entry.origin
+            if let AskedBy::Reap(reap) = &mut entry.origin
                 && doubtful.contains(&reap.names().shared_main())
             {
                 reap.doubt(now);
@@ -329,7 +329,7 @@ impl Traffic {
 
     /// Whether something other than our own PING is on the queue or on its way.
     pub(crate) fn has_questions(&self) -> bool {
-        self.entries().any(|entry| !matches!(entry.origin, Origin::Ping))
+        self.entries().any(|entry| !matches!(entry.origin, AskedBy::Ping))
     }
 
     /// Whether no entry is queued or without an outcome.
@@ -344,7 +344,7 @@ impl Traffic {
     }
 
     #[cfg(test)]
-    pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
+    pub(crate) fn origins(&self) -> impl Iterator<Item = &AskedBy> {
         self.entries().map(|entry| &entry.origin)
     }
 
@@ -356,7 +356,7 @@ impl Traffic {
 
     /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes
     /// the callers, so no lock may be held then.
-    pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
+    pub(crate) fn drain(&mut self) -> (Vec<AskedBy>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
         // One that is down stays so: after the end of the engine nothing may wait here.
         if !matches!(self.connection, ConnectionState::Down(_)) {

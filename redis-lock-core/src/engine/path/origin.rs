@@ -37,7 +37,7 @@ impl LockId {
         Self { main: demand.names.shared_main(), number }
     }
 
-    /// Whether it is a machine of its own, whose lock may have keys of several slots.
+    /// Whether it is a separate machine, whose lock may have keys of several slots.
     pub(crate) fn has_own_machine(&self) -> bool {
         self.number != 0
     }
@@ -48,14 +48,14 @@ impl LockId {
 }
 
 /// Answers a caller whose command belongs to no machine.
-pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
+pub(crate) type AnswerTo = oneshot::Sender<Result<Answer, Fault>>;
 
 /// Tells a caller whether the server can be used.
 pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// On whose behalf a command is sent.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum AskedBy {
     /// The machine of a lock, for its question with this number.
     Lock(LockId, u64),
     /// The release of a token.
@@ -63,12 +63,12 @@ pub(crate) enum Origin {
     /// One of several parts, each for the keys of one slot.
     Part(Arc<Gathering>, usize),
     /// A caller that looks at locks; `None` after its time limit has passed.
-    Query(Option<Reply>),
+    Query(Option<AnswerTo>),
     /// The path itself, to check the connection.
     Ping,
 }
 
-impl Origin {
+impl AskedBy {
     /// Whether a caller waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
@@ -100,16 +100,16 @@ impl Origin {
     }
 }
 
-/// A caller, and what it is told. It is moved from list to list, so what is large is in a box.
+/// A caller, and its answer. It is moved from list to list, so large parts are boxed.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Reply(Reply, Box<Result<Answer, Fault>>),
+    Reply(AnswerTo, Box<Result<Answer, Fault>>),
     Ready(ReadyReply, Box<Result<(), Fault>>),
     Release(Confirm, Result<(), Box<LockError>>),
 }
 
 impl Told {
-    pub(crate) fn reply(reply: Reply, answer: Result<Answer, Fault>) -> Self {
+    pub(crate) fn reply(reply: AnswerTo, answer: Result<Answer, Fault>) -> Self {
         Self::Reply(reply, Box::new(answer))
     }
 
@@ -141,7 +141,7 @@ pub(crate) struct Gathering(pub(super) NonPoisonMutex<Gathered>);
 pub(super) struct Gathered {
     pub(super) split: Split,
     /// On whose behalf it was asked; `None` once the outcome is known.
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<AskedBy>,
     pub(super) sent: Moment,
     pub(super) deadline: Moment,
 }
@@ -155,10 +155,10 @@ impl Gathering {
     }
 
     /// The machine that asked, and the number of its question. The outer `None` means that no caller
-    /// wants the answer any more.
+    /// wants the answer.
     pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
         match self.gathered().origin.as_ref()? {
-            Origin::Lock(id, number) => Some(Some((id.clone(), *number))),
+            AskedBy::Lock(id, number) => Some(Some((id.clone(), *number))),
             _ => Some(None),
         }
     }
@@ -168,12 +168,12 @@ impl Gathering {
     }
 
     /// Takes out the origin, when no thread is left to carry it out.
-    pub(crate) fn take_origin(&self) -> Option<Origin> {
+    pub(crate) fn take_origin(&self) -> Option<AskedBy> {
         self.gathered().origin.take()
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
-        self.gathered().origin.as_ref().is_some_and(Origin::is_awaited)
+        self.gathered().origin.as_ref().is_some_and(AskedBy::is_awaited)
     }
 
     pub(crate) fn overdue(&self) -> Option<Told> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
-    ConnectionState, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results, Settled, Told,
+    AskedBy, ConnectionState, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Settled, Told,
     Traffic, Up,
 };
 use crate::domain::clock::Moment;
@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the server may be silent before a `PING` is sent.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What is told when it stays silent.
+/// The fault if it stays silent.
 const SILENT: &str = "the lock server is unreachable: it fell silent; connecting again";
 
 /// A connection that ends sooner than this without ever having answered, or because the server turned
@@ -59,7 +59,7 @@ impl Attempts {
         self.count
     }
 
-    /// Returns when this one began, if it is the one that is under way, which ends then.
+    /// Returns when this attempt began, if it is under way. It ends then.
     fn end(&mut self, number: u64) -> Option<Moment> {
         self.present.take_if(|(present, _)| *present == number).map(|(_, began)| began)
     }
@@ -202,7 +202,7 @@ impl Traffic {
         self.connected(number, made, now, &mut Results::default());
     }
 
-    /// A connection was made. It is dropped when its attempt was given up meanwhile.
+    /// A connection was made. It is dropped if its attempt was given up.
     pub(crate) fn connected(
         &mut self,
         number: u64,
@@ -274,8 +274,8 @@ impl Traffic {
         begins
     }
 
-    /// The map was read, so no entry has to wait in the unrouted place any more. Returns `false` when that
-    /// read had been given up.
+    /// The map was read, so no entry has to stay in the unrouted place. Returns `false` if that read had
+    /// been given up.
     pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
         if self.attempts.end(number).is_none() {
             return false;
@@ -288,7 +288,7 @@ impl Traffic {
         true
     }
 
-    /// Closes the path to a node that has no keys any more. Its queued entries are redirected.
+    /// Closes the path to a node that has lost its keys. Its queued entries are redirected.
     pub(crate) fn retire(&mut self, fault: &Fault, results: &mut Results) {
         self.close(fault, &mut results.settled);
         self.connection = ConnectionState::Retired;
@@ -305,7 +305,7 @@ impl Traffic {
             return;
         }
         let stays = |entry: &QueueEntry| {
-            let is_bound = entry.asks || matches!(entry.origin, Origin::Query(_) | Origin::Ping);
+            let is_bound = entry.asks || matches!(entry.origin, AskedBy::Query(_) | AskedBy::Ping);
             is_bound || entry.main().is_none_or(|main| is_here(&main))
         };
         let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);

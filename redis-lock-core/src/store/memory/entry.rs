@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_secs(1);
 /// How long places in a queue that have ended are remembered.
 pub(crate) const QUEUE_GRACE: Duration = Duration::from_secs(1);
 
-/// So many of the queue are looked at before a token is refused because too many wait.
+/// How many of the queue are checked before a token is refused because too many wait.
 const MOST_CHECKED: usize = 32;
 
 /// The state of one key.
@@ -38,19 +38,20 @@ pub(crate) struct Entry {
     /// The tokens of calls that end older ones, in the order of arrival, and until when they are known.
     pub(crate) latest: VecDeque<Arc<str>>,
     pub(crate) latest_end: Option<Moment>,
-    /// The value of the last hold that shared it, who is to have it, and when it is forgotten.
+    /// The value of the last hold that shared it, the tokens entitled to it, and when it is
+    /// forgotten.
     pub(crate) shared: Option<Sharing>,
     /// Tombstones, by the token that they refuse.
     pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
 
-/// The value of a hold, the tokens that are to have it, and when it is forgotten.
+/// The value of a hold, the tokens entitled to it, and when it is forgotten.
 pub(crate) type Sharing = (StoredValue, BTreeSet<Arc<str>>, Moment);
 
 /// A tombstone: refuses acquisitions of a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Tombstone {
-    /// Why its hold was ended by force; empty where it was not.
+    /// Why its hold was ended by force; empty if it was not.
     pub(crate) reason: Arc<str>,
     pub(crate) until: Moment,
 }
@@ -176,14 +177,14 @@ impl Entry {
         Some(Answer::Renewed { longer: (left > ttl + SLACK).then_some(left), waited_for })
     }
 
-    /// Stores the value of a hold, unless another program's value stands there.
+    /// Stores the value of a hold, unless the key has another program's value.
     pub(super) fn store(&mut self, value: &StoredValue, until: Moment) {
         if self.value.as_ref().is_none_or(|(stored, _)| stored.is_ours()) {
             self.value = Some((value.clone(), until));
         }
     }
 
-    /// Gives the value of a hold to those who wait for the lock and share. They leave the queue, and hear of it.
+    /// Gives the value of a hold to the waiters that share. They leave the queue and get a message.
     pub(super) fn entitle(&mut self, value: &StoredValue, until: Moment, run: &mut Execution<'_>) {
         if self.shared.as_ref().is_some_and(|(value, ..)| !value.is_ours()) {
             return;
@@ -241,8 +242,8 @@ impl Entry {
         }
     }
 
-    /// How many wait, when these are so many that a token may not, which is taken out then. No place counts that
-    /// ends as soon as those of tokens which don't wait. The dead among the first are removed.
+    /// The number of waiters, if it exceeds the limit of a token, which is then taken out. Places that end as
+    /// soon as those of calls without a wait don't count. The dead among the first are removed.
     pub(super) fn crowd(
         &mut self,
         token: &Arc<str>,

@@ -43,7 +43,7 @@ impl Last {
     }
 }
 
-/// Continues from `reached`, unless another token has been given a number meanwhile.
+/// Continues from `reached`, unless another token has got a number since.
 pub(super) fn raise(last: &mut Option<Last>, token: &Arc<str>, reached: u64, now: Moment) {
     if last.as_ref().is_none_or(|last| last.owner == *token && last.number < reached) {
         *last = Some(Last { number: reached, owner: Arc::clone(token), until: now.after(IDLE) });

@@ -46,7 +46,7 @@ struct SharedLocks {
     state: State,
     managers: Managers,
     /// By how much its clock is ahead of the one that leases are measured with. It begins with the time of day,
-    /// since fencing numbers come from it: they must not fall when the machine starts anew.
+    /// because fencing numbers come from it and must not fall when the machine restarts.
     ahead: Duration,
 }
 
@@ -186,8 +186,8 @@ impl Wire for MemoryWire {
     }
 }
 
-/// Notifies a manager that one of its tokens was granted the lock; returns `false` when the manager
-/// does not listen. Without a token, only says whether it listens.
+/// Notifies a manager that one of its tokens was granted the lock; returns `false` if the manager
+/// does not listen. Without a token, only returns whether it listens.
 pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 /// What a command is executed with: when, for which manager, and whom it lets others know.
@@ -245,7 +245,7 @@ impl State {
         answer
     }
 
-    /// The lock at a key, after what has ended was removed.
+    /// The lock at a key, after expired entries were removed.
     pub(super) fn entry(&mut self, key: &str, now: Moment) -> &mut Entry {
         let entry = self.entries.entry(key.to_owned()).or_default();
         entry.expire(now);

@@ -12,7 +12,7 @@ use crate::domain::mark::Mark;
 use crate::domain::value::StoredValue;
 use crate::store::{Acquire, Answer, Blocker, Command, Keep, Newest, PLACE, Verb};
 
-/// So many waiters hear at once that something was done. The others find out by themselves.
+/// How many waiters are notified at once of a completion. The others find out when they look.
 const MOST_TOLD: usize = 32;
 
 impl Entry {
@@ -112,7 +112,7 @@ impl Entry {
         answer
     }
 
-    /// Keeps the lock of a token that is released. Returns whether the token had it.
+    /// Keeps the lock of a token that is released. Returns whether the token held it.
     fn keep(&mut self, kind: Kind, token: &Arc<str>, keep: &Keep, run: &mut Execution<'_>) -> bool {
         let end = run.now.after(keep.time);
         // Where the mark is the token itself, it only lasts as long as it is kept.
@@ -141,7 +141,7 @@ impl Entry {
         command: &Command,
         run: &mut Execution<'_>,
     ) -> Result<Answer, Fault> {
-        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
+        let Acquire { token, ttl, fair, fences, .. } = terms;
         let kind = command.kind;
         if terms.share
             && let Some(value) = self.collect(token)
@@ -170,32 +170,7 @@ impl Entry {
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), run);
             if !first || !self.fits(kind) {
-                if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
-                    let holder = self.blocker(kind, false, run.now).value;
-                    return Ok(Answer::Crowded { waiting, holder });
-                }
-                let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
-                if is_first {
-                    self.come_last(token, known_until, run);
-                } else if terms.newest.is_some()
-                    && let Some(end) = &mut self.latest_end
-                {
-                    *end = known_until;
-                }
-                let ask = terms.ask.filter(|_| self.may_be_idle(kind));
-                if queue.is_none() && !planted!(PlaceKept) {
-                    self.leave(token);
-                }
-                let queued = queue.or(ask);
-                if let Some(place) = queued {
-                    self.enqueue(token, kind, run.now.after(place), run.manager);
-                }
-                if queue.is_some() {
-                    self.mark();
-                }
-                let asked = ask.is_some();
-                let blocker = self.blocker(kind, queued.is_some(), run.now);
-                return Ok(Answer::Busy(Blocker { asked, ..blocker }));
+                return Ok(self.not_granted(terms, kind, is_first, run));
             }
         }
         if is_first {
@@ -209,6 +184,43 @@ impl Entry {
         }
         let fence = (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, run.now));
         Ok(Answer::Held { fence })
+    }
+
+    /// The answer to a token that has to wait, which is put into the queue if it asked for a place.
+    fn not_granted(
+        &mut self,
+        terms: &Acquire,
+        kind: Kind,
+        is_first: bool,
+        run: &mut Execution<'_>,
+    ) -> Answer {
+        let Acquire { token, queue, .. } = terms;
+        if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
+            let holder = self.blocker(kind, false, run.now).value;
+            return Answer::Crowded { waiting, holder };
+        }
+        let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
+        if is_first {
+            self.come_last(token, known_until, run);
+        } else if terms.newest.is_some()
+            && let Some(end) = &mut self.latest_end
+        {
+            *end = known_until;
+        }
+        let ask = terms.ask.filter(|_| self.may_be_idle(kind));
+        if queue.is_none() && !planted!(PlaceKept) {
+            self.leave(token);
+        }
+        let queued = queue.or(ask);
+        if let Some(place) = queued {
+            self.enqueue(token, kind, run.now.after(place), run.manager);
+        }
+        if queue.is_some() {
+            self.mark();
+        }
+        let asked = ask.is_some();
+        let blocker = self.blocker(kind, queued.is_some(), run.now);
+        Answer::Busy(Blocker { asked, ..blocker })
     }
 
     /// The answer to a token that does not have the lock.

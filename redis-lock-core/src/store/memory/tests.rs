@@ -25,7 +25,7 @@ fn command(verb: Verb) -> Command {
 }
 
 impl OneLock {
-    /// Executes a command at so many milliseconds. Everybody listens.
+    /// Executes a command at this number of milliseconds. Every manager listens.
     fn send(&mut self, millis: u64, command: &Command) -> Answer {
         let granted = &mut self.granted;
         let mut publish = |_: &str, token: Option<&str>| {

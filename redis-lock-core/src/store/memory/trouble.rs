@@ -47,8 +47,8 @@ impl State {
         self.answer(command, manager, now, publish)
     }
 
-    /// Forgets everything, like a server that restarts without its data. (After a restart with its
-    /// data, a server has all that has not ended meanwhile.)
+    /// Forgets everything, like a server that restarts without its data. After a restart with its
+    /// data, a server has all that has not expired by then.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }

@@ -109,8 +109,8 @@ impl Ballot {
         )
     }
 
-    /// The largest fencing number of the votes, once so many nodes have granted the lock that all but the
-    /// numbers is decided, and the nodes that gave a smaller one. These have voted when they have that one.
+    /// The largest fencing number of the votes, once enough nodes have granted the lock that only the
+    /// numbers are open, and the nodes with smaller numbers. These have voted when they have the largest.
     pub(super) fn take_behind(&mut self) -> Option<(u64, Vec<usize>)> {
         let number = |said: &Said| match said {
             Said::Answer(Answer::Held { fence }) => Some(*fence),
@@ -244,8 +244,8 @@ impl Ballot {
         Fault::new(class, &why).of(BackendErrorKind::NoQuorum).because(why)
     }
 
-    /// Whether an attempt that failed keeps what it has: of several who have split the votes, so that none
-    /// has a majority, the first by its token goes on.
+    /// Whether a failed attempt keeps what it has. If several attempts have split the votes, the first by
+    /// its token continues.
     pub(super) fn goes_on(&self, token: &str) -> bool {
         let unknown = self.count(|said| !matches!(said, Said::Answer(_)));
         let mut others: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,7 +1,10 @@
 //! Decodes the server's replies.
 
+mod said;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use said::said_by_driver;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +20,12 @@ use crate::domain::status::LockKind;
 use crate::domain::value::StoredValue;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 use crate::{BackendErrorKind, Token};
+use said::said_by_server;
 
 /// The most characters of a server's text in an error of ours.
 const MOST_DETAIL: usize = 300;
 
-/// The most bytes of a server's error that are kept as the driver has it.
+/// The most bytes of a server's error that are kept as the driver reports it.
 const MOST_SOURCE: usize = 1_000;
 
 /// The answer of a plain command; `None` when only the script can find out more.
@@ -471,36 +475,9 @@ pub(super) fn time((seconds, micros): (u64, u64)) -> Option<Moment> {
     (time < LARGEST_FENCE).then(|| Moment::START.after(Duration::from_micros(time)))
 }
 
-/// What is left of a key's or a place's time; `None` where it has no end. It is at most 285 years.
+/// The rest of a key's or a place's time; `None` if it has no end. It is at most 285 years.
 pub(super) fn left(millis: i64) -> Option<Duration> {
     u64::try_from(millis)
         .ok()
         .map(|millis| Duration::from_millis(millis.min(LARGEST_FENCE / 1_000)))
-}
-
-/// A server's words without its code, and without the place in a script: `… script: <hash>, on @user_script:9`
-/// since Redis 7, `Error running script (call to f_<hash>): @user_script:9: …` before.
-pub(super) fn said_by_server<'a>(code: &str, detail: &'a str) -> &'a str {
-    let said = match detail.rsplit_once(" script: ") {
-        Some((said, place)) if place.contains("@user_script") => said,
-        _ => detail,
-    };
-    let said = match said.rsplit_once("@user_script:") {
-        Some((_, rest)) => {
-            rest.trim_start_matches(|c: char| c.is_ascii_digit() || ": -".contains(c))
-        }
-        None => said,
-    };
-    said.strip_prefix(code).unwrap_or(said).trim().trim_end_matches('.')
-}
-
-/// The driver's words without its name for their kind, and without quotes around a code.
-pub(crate) fn said_by_driver(error: &RedisError, most: usize) -> String {
-    let kind = format!(" - {:?}", error.kind());
-    let said = harmless(error, most).replacen(&kind, "", 1);
-    let said = match error.code() {
-        Some(code) => said.replacen(&format!("{code:?}: "), &format!("{code} "), 1),
-        None => said,
-    };
-    said.trim_end_matches('.').to_owned()
 }

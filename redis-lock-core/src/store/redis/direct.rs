@@ -80,7 +80,7 @@ impl Direct {
     }
 }
 
-/// Redis 6.2, if its path is given: distributions no longer have it.
+/// Redis 6.2, if its path is given: distributions have dropped it.
 pub(super) fn redis_6() -> Option<ServerBinary> {
     ServerBinary::at(std::env::var_os("REDIS_LOCKS_SERVER_6")?)
 }

@@ -44,8 +44,8 @@ impl Lua {
     }
 }
 
-/// Redis 7.2.0 to 7.2.4 turn a number that a script passes on into a text like "3e+08", so every number of
-/// some size has to be a text before. In tests each call checks that.
+/// Redis 7.2.0 to 7.2.4 turn a number that a script passes on into a text like "3e+08", so a script turns
+/// every large number into text first. In tests each call checks that.
 const NUMBERS_ARE_REFUSED: &str = if cfg!(test) {
     "local server = redis
 local redis = setmetatable({}, {__index = server})

@@ -35,10 +35,10 @@ fn what_arrived_before_the_end_counts() {
     let settled = bench.settled();
     let [one, two] = settled.as_slice() else { panic!("{settled:?}") };
     assert!(
-        matches!(one.origin(), Origin::Lock(_, it) if *it == first) && is_answered(one.outcome())
+        matches!(one.origin(), AskedBy::Lock(_, it) if *it == first) && is_answered(one.outcome())
     );
     assert!(
-        matches!(two.origin(), Origin::Lock(_, it) if *it == second) && is_unknown(two.outcome())
+        matches!(two.origin(), AskedBy::Lock(_, it) if *it == second) && is_unknown(two.outcome())
     );
 }
 
@@ -158,7 +158,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_repo
     assert_eq!(bench.numbers(is_answered), [wanted]);
     bench.answer(2);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Settled::Done { origin: Origin::Reap(_), .. }]), "{settled:?}");
+    assert!(matches!(settled[..], [Settled::Done { origin: AskedBy::Reap(_), .. }]), "{settled:?}");
     end(settled);
     assert!(bench.path.traffic().is_at_rest());
 }
@@ -249,7 +249,7 @@ fn end_with_given_up(count: usize) -> Duration {
     let took = start.elapsed();
     let (drained, _) = bench.path.traffic().drain();
     for origin in drained {
-        if let Origin::Reap(reap) = origin {
+        if let AskedBy::Reap(reap) = origin {
             assert!(matches!(
                 reap.command(bench.moment()).verb,
                 Verb::Release { tombstone: Some(_), .. }
@@ -291,7 +291,7 @@ fn where_a_command_fails_in_silence_the_server_is_asked_whether_it_is_there() {
     let fails = |bench: &mut Bench, seq| {
         bench.server().unknown.push_back(seq);
         bench.turn(0);
-        bench.path.traffic().origins().filter(|origin| matches!(origin, Origin::Ping)).count()
+        bench.path.traffic().origins().filter(|origin| matches!(origin, AskedBy::Ping)).count()
     };
     for _ in 0..3 {
         bench.put_question();
@@ -360,7 +360,7 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {
-        if let Origin::Reap(reap) = settled.into_origin() {
+        if let AskedBy::Reap(reap) = settled.into_origin() {
             reap.give_up();
         }
     }

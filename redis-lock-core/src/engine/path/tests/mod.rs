@@ -139,7 +139,7 @@ impl Drop for Bench {
             let (origins, _) = self.path.traffic().drain();
             let settled = self.results.settled.drain(..).map(Settled::into_origin);
             for origin in origins.into_iter().chain(settled) {
-                if let Origin::Reap(reap) = origin {
+                if let AskedBy::Reap(reap) = origin {
                     reap.give_up();
                 }
             }
@@ -282,7 +282,7 @@ impl Bench {
         let settled = self.settled();
         assert!(settled.iter().all(|settled| is_it(settled.outcome())), "{settled:?}");
         let number = |settled: &Settled| match settled.origin() {
-            Origin::Lock(_, number) => *number,
+            AskedBy::Lock(_, number) => *number,
             other => panic!("{other:?}"),
         };
         settled.iter().map(number).collect()

@@ -26,7 +26,7 @@ pub(super) struct OneKey {
     pub(super) value: Option<(String, Moment)>,
     /// Until when the newest calls are known, and their tokens.
     pub(super) latest: Option<(Moment, Vec<String>)>,
-    /// What is shared: the value, who is to have it, and the end.
+    /// The shared value, the tokens entitled to it, and its end.
     pub(super) shared: Option<(BTreeMap<String, String>, Moment)>,
     /// By token the reason and the end.
     pub(super) tombstones: BTreeMap<String, (String, Moment)>,

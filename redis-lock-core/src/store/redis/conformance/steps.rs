@@ -171,23 +171,7 @@ impl ModelStep {
                 (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
             }
             Self::Release { who, keep, tombstone } => {
-                let tombstone = tombstone.then_some(millis(3_300));
-                (
-                    who,
-                    Verb::Release {
-                        token: token(who),
-                        waited_for: false,
-                        keep: keep.map(|time| Keep {
-                            time: millis(time),
-                            mark: mark(who),
-                            value: value(who).filter(|_| kind(who) == Kind::Mutex),
-                        }),
-                        share: shares(who)
-                            .filter(|_| kind(who) == Kind::Mutex)
-                            .map(|value| (value, millis(1_310))),
-                        tombstone,
-                    },
-                )
+                (who, released(who, kind(who), keep.map(millis), tombstone))
             }
             _ => return None,
         };
@@ -214,6 +198,23 @@ impl ModelStep {
         // No answer is ever late here: the machine may stand still for a while.
         let timeout = PATIENCE;
         Some((Command { names, kind, verb, timeout }, who))
+    }
+}
+
+/// The release by an actor, which keeps its lock for the time that is given, if any.
+fn released(who: usize, kind: Kind, keep: Option<Duration>, tombstone: bool) -> Verb {
+    let is_mutex = kind == Kind::Mutex;
+    let keep = keep.map(|time| {
+        let value = value(who).filter(|_| is_mutex);
+        Keep { time, mark: mark(who), value }
+    });
+    let share = shares(who).filter(|_| is_mutex);
+    Verb::Release {
+        token: token(who),
+        waited_for: false,
+        keep,
+        share: share.map(|value| (value, Duration::from_millis(1_310))),
+        tombstone: tombstone.then_some(Duration::from_millis(3_300)),
     }
 }
 

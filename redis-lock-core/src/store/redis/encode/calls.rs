@@ -240,7 +240,7 @@ impl ScriptCall {
             .claim()
     }
 
-    /// What few acquisitions ask for, as what is repeated for each: the others send nothing of it.
+    /// Arguments that few acquisitions have, as a repeated part: the others send none.
     fn rarely_asked(self, terms: &Acquire, kind: Kind, names: &Names) -> Self {
         if terms.most_waiting.is_none() && terms.newest.is_none() {
             return self;

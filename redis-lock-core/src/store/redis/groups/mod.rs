@@ -333,8 +333,8 @@ impl Split {
     }
 }
 
-/// Some groups were released and one refused. When all are released again, the former are gone, and
-/// that is no loss.
+/// Some groups were released and one refused. When all are released again, the first are gone,
+/// which is not a loss.
 fn half_done(fault: &Fault) -> Fault {
     let class = match fault.class {
         class @ (FaultClass::Refused | FaultClass::Moving) => partly_done(class),

@@ -8,7 +8,7 @@ use crate::store::Blocker;
 
 const PLACE: Duration = Duration::from_secs(5);
 
-/// A command for three keys, each in a slot of its own.
+/// A command for three keys in three slots.
 fn command(verb: Verb, ordered: bool) -> Command {
     let mut each = ["a", "b", "c"].map(|key| Names::new("", key)).into_iter();
     let first = each.next().unwrap();

@@ -259,7 +259,7 @@ fn idle_asked(command: &Command, answer: &Answer) -> Option<Cmd> {
     Some(words(["PUBLISH", &names.channel(holder.manager()?), &text]))
 }
 
-/// Has a holder look whether a newer call has come, if it is one that such calls end.
+/// Makes a holder check for a newer call, if newer calls end it.
 fn newer_told(command: &Command, answer: &Answer, terms: &DecisionTerms) -> Option<Cmd> {
     let is_heard = &*terms.channel != "-";
     match hint_of(command, answer).filter(|_| is_heard)? {

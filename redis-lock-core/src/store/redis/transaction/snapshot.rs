@@ -45,7 +45,7 @@ pub(super) struct ReadPlan {
     tombstones: Vec<Arc<str>>,
 }
 
-/// What stands at the key of a lock.
+/// The value at the key of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     Nothing,
@@ -194,21 +194,8 @@ impl Snapshot {
         }
         if plan.latest {
             let (latest, left) = (tolerated(next()?)?, decode::left(parsed(next()?)?));
-            if let Some(latest) = latest {
-                let latest: Vec<(Vec<u8>, f64)> = parsed(latest)?;
-                let place = latest.last().and_then(|(last, _)| {
-                    tickets.iter().find(|(token, _): &&(Vec<u8>, f64)| token == last)
-                });
-                let place = place.map(|(_, ticket)| *ticket);
-                newest_tickets = (latest.last().map_or(0.0, |(_, ticket)| *ticket), place);
-                let text = |(token, _)| String::from_utf8(token).ok().map(Into::into);
-                entry.latest = latest.into_iter().filter_map(text).collect();
-                entry.latest_end = left.map(|left| now.after(left));
-            }
-            // What is no such token was written by another program.
-            if entry.latest.back().is_some_and(|last| !Token::from_wire(last).is_newest()) {
-                entry.latest.clear();
-            }
+            let end = left.map(|left| now.after(left));
+            newest_tickets = note_latest(&mut entry, latest, end, &tickets)?;
         }
         if plan.fence {
             entry.fence = counter(next()?, plan.lenient)?;
@@ -220,15 +207,9 @@ impl Snapshot {
             entry.shared = sharing_of(next()?, next()?, now)?;
         }
         for token in &plan.tombstones {
-            // A tombstone of any type refuses the token.
-            let reason = match tolerated(next()?)? {
-                Some(Value::Nil) => continue,
-                Some(value) => parsed::<Vec<u8>>(value)?,
-                None => Vec::new(),
-            };
-            let reason = String::from_utf8_lossy(&reason).into();
-            let tombstone = Tombstone { reason, until: Moment::NEVER };
-            entry.tombstones.insert(Arc::clone(token), tombstone);
+            if let Some(tombstone) = tombstone_of(next()?)? {
+                entry.tombstones.insert(Arc::clone(token), tombstone);
+            }
         }
         if let Standing::Value { text, .. } = &lock {
             // A key that exists has some time left.
@@ -262,7 +243,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the value at the key never goes away by itself, and is not meant to stand so.
+    /// Whether the value at the key never expires, although it should.
     pub(super) fn is_orphan(&self) -> bool {
         let never_ends = self.entry.holders.first().is_some_and(|it| it.end == Moment::NEVER);
         let may_stay = |text: &str| is_ours(text) && text.starts_with("rl1.n");
@@ -288,8 +269,46 @@ fn waiters(queue: Value, places: Value) -> Result<(VecDeque<StoredWaiter>, f64),
     Ok((waiters, last))
 }
 
-/// When the place of a waiter ends, and its manager's channel. `None` for waiters for a lock of
-/// another family, which find out by themselves that the families differ.
+/// Notes the newest calls. Returns the ticket of the newest one, and that of its place in the queue, if it
+/// has one.
+fn note_latest(
+    entry: &mut Entry,
+    latest: Option<Value>,
+    end: Option<Moment>,
+    tickets: &[(Vec<u8>, f64)],
+) -> Result<(f64, Option<f64>), Fault> {
+    let mut newest_tickets = (0.0, None);
+    if let Some(latest) = latest {
+        let latest: Vec<(Vec<u8>, f64)> = parsed(latest)?;
+        let place =
+            latest.last().and_then(|(last, _)| tickets.iter().find(|(token, _)| token == last));
+        let place = place.map(|(_, ticket)| *ticket);
+        newest_tickets = (latest.last().map_or(0.0, |(_, ticket)| *ticket), place);
+        let text = |(token, _)| String::from_utf8(token).ok().map(Into::into);
+        entry.latest = latest.into_iter().filter_map(text).collect();
+        entry.latest_end = end;
+    }
+    // What is no such token was written by another program.
+    if entry.latest.back().is_some_and(|last| !Token::from_wire(last).is_newest()) {
+        entry.latest.clear();
+    }
+    Ok(newest_tickets)
+}
+
+/// The tombstone at its key, if there is one.
+fn tombstone_of(value: Value) -> Result<Option<Tombstone>, Fault> {
+    // A tombstone of any type refuses the token.
+    let reason = match tolerated(value)? {
+        Some(Value::Nil) => return Ok(None),
+        Some(value) => parsed::<Vec<u8>>(value)?,
+        None => Vec::new(),
+    };
+    let reason = String::from_utf8_lossy(&reason).into();
+    Ok(Some(Tombstone { reason, until: Moment::NEVER }))
+}
+
+/// When the place of a waiter ends, and its manager's channel. `None` for waiters of another
+/// family, which find out alone that the families differ.
 fn place_of(place: &str) -> Option<(Moment, &str)> {
     let (until, channel) = place.split_once(' ')?;
     let until = Duration::from_millis(until.parse().ok()?);
@@ -325,7 +344,7 @@ pub(super) fn is_ours(value: &str) -> bool {
         && !label.contains(WAITERS_MARK)
 }
 
-/// What stands at the key, and what is left of its ttl, if it has one.
+/// The value at the key, and the rest of its ttl, if it has one.
 fn standing(
     value: Value,
     left: Value,
@@ -348,7 +367,7 @@ fn counter(value: Value, lenient: bool) -> Result<Option<Last>, Fault> {
     if last.is_none() && !lenient { Err(odd()) } else { Ok(last) }
 }
 
-/// The value that is shared, who is to have it, and when that ends.
+/// The shared value, the tokens entitled to it, and when it ends.
 fn sharing_of(fields: Value, left: Value, now: Moment) -> Result<Option<Sharing>, Fault> {
     let end = now.after(decode::left(parsed(left)?).unwrap_or_default());
     let Some(fields) = tolerated(fields)? else {
@@ -363,7 +382,7 @@ fn sharing_of(fields: Value, left: Value, now: Moment) -> Result<Option<Sharing>
     Ok(Some((value, tokens.collect(), end)))
 }
 
-/// Whether nothing stands at the key of the value but what this library has written.
+/// Whether the key of the value is empty or has a value that this library wrote.
 fn may_store(value: Value) -> bool {
     let Ok(stands) = from_redis_value::<Vec<u8>>(value) else { return false };
     matches!(stands.as_slice(), b"" | b"rl1.")

@@ -39,10 +39,10 @@ fn renewed(waited_for: bool) -> Answer {
     Answer::Renewed { longer: None, waited_for }
 }
 
-/// A conversation with a real server, or one that a test plays.
+/// A conversation with a real server, or with a server that the test plays.
 struct Talk {
     conversation: Conversation,
-    /// What is to be sent.
+    /// The commands to send.
     out: Vec<Cmd>,
     /// How many commands each call took.
     breaths: Vec<usize>,

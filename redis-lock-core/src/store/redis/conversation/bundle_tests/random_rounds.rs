@@ -106,7 +106,7 @@ impl Tokens {
         }
     }
 
-    /// What others do by themselves.
+    /// What other clients do in between.
     fn elsewhere(&mut self, direct: &mut Direct, key: usize, what: Elsewhere) {
         let main = format!("lock:{key}");
         let run = |direct: &Direct, line: &str| direct.server.run::<()>(line);
@@ -129,8 +129,8 @@ impl Tokens {
     }
 }
 
-/// What the machine of a lock asks next when the answer is that the lock is busy: once more after the first
-/// try, and when a token of its own is in the way, whose release is on its way.
+/// The next question of a machine whose lock is busy. It asks once more after the first try, and when its
+/// own token blocks it, whose release is under way.
 fn next(command: &Command, answer: &Result<Answer, Fault>) -> Option<Command> {
     let Ok(Answer::Busy(blocker)) = answer else { return None };
     if let Verb::Take { token, ttl } = &command.verb {
