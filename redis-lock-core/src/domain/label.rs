@@ -76,8 +76,9 @@ impl Deref for Label {
 
 /// Bytes that another program wrote: as text if they are text, else as hex digits, the first 32 of them.
 pub(crate) fn text_or_hex(bytes: &[u8]) -> String {
-    // A text may have been cut within a character.
-    if std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true) {
+    // A text may have been cut within a character. A token stays a token, whatever its label has.
+    let is_text = || std::str::from_utf8(bytes).err().is_none_or(|it| it.error_len().is_none());
+    if bytes.starts_with(b"rl1") || is_text() {
         return String::from_utf8_lossy(bytes).into_owned();
     }
     let mut hex: String = bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect();

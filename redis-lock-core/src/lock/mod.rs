@@ -203,8 +203,11 @@ impl<W> Machine<W> {
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
             Stage::Contending(contending) => contending.queued_token(),
-            // A message may say that a newer call has come.
-            Stage::Held(held) if held.hold.demand.terms.newest => Some(held.attempt.wire()),
+            // A message may say that a newer call has come. Later ones, which each look of a waiter sends, are
+            // no news.
+            Stage::Held(held) if held.hold.demand.terms.newest && !held.hold.is_superseded() => {
+                Some(held.attempt.wire())
+            }
             _ => None,
         }
     }

@@ -123,6 +123,14 @@ impl KeySpace {
                 Some(Data::Text(bytes)) => Value::BulkString(bytes.clone()),
                 _ => Value::Nil,
             },
+            "GETRANGE" => match self.keys.get(&key).map(|it| &it.value) {
+                Some(Data::Text(bytes)) => {
+                    let end = word(3).parse::<usize>().expect("a position").saturating_add(1);
+                    let start = word(2).parse::<usize>().expect("a position").min(bytes.len());
+                    Value::BulkString(bytes[start..end.clamp(start, bytes.len())].to_vec())
+                }
+                _ => Value::BulkString(Vec::new()),
+            },
             "PTTL" => Value::Int(match self.keys.get(&key).map(|it| it.end) {
                 None => -2,
                 Some(None) => -1,

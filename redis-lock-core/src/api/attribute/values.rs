@@ -7,7 +7,7 @@ use crate::domain::value::{Finish, StoredValue};
 use crate::{Guard, LockError};
 
 /// How the value of a function becomes JSON and back. One for each return type; made by
-/// [`Output::codec`](super::Output::codec).
+/// `Output::codec`.
 pub struct Codec<R> {
     pub(super) finish: fn(&Guard, &R) -> Finish,
     pub(super) reads: fn(&StoredValue) -> bool,

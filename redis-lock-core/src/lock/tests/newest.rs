@@ -94,6 +94,7 @@ fn a_holder_believes_a_message_only_when_the_server_confirms_it() {
     assert!(hold.is_superseded() && hold.last_state() == LockState::Held);
     assert_eq!(asked_to_leave(&mut bench), 1);
     // What is known needs no more questions.
+    assert_eq!(bench.machine.awaited(), None);
     bench.tick(20);
     bench.hinted(&token);
     assert!(bench.is_silent());
