@@ -231,10 +231,6 @@ pub(super) fn forced(key: &str, reason: &str) {
 }
 
 /// In whole microseconds, which are decimals of milliseconds.
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(dead_code, reason = "nothing is said without the feature")
-)]
 fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
 }
