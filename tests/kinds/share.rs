@@ -164,6 +164,7 @@ fn one_key_stands_for_one_input() {
             let differs = call(share(locks).same("b"), "own").join().unwrap();
             assert!(matches!(differs, Err(LockError::Mismatch { .. })), "{differs:?}");
         }
+        eventually(PATIENCE, "the refused calls have left", || waiting(&arena) == 0);
         let waits = call(share(&arena.other).same("a"), "own");
         eventually(PATIENCE, "it waits", || waiting(&arena) == 1);
         running.end(Ok("first")).unwrap();
