@@ -22,7 +22,7 @@ type Work = fn() -> Result<()>;
 type Step = (&'static str, Work);
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 15] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -33,7 +33,6 @@ const STEPS: [Step; 16] = [
     ("dependencies", deny::check),
     ("oldest-compiler", compilers::oldest),
     ("features", features::check),
-    ("packages", packages::check),
     ("public-api", || public_api(false)),
     ("tests", || test::run(true, false, &[])),
     ("servers", || trials::run("servers", &["5.0", "6.2", "9"].map(str::to_owned))),
@@ -43,18 +42,19 @@ const STEPS: [Step; 16] = [
 
 /// Of these, what runs beside the others of its part: while one large package is compiled, and while tests
 /// wait for servers and leases, a second core has little to do.
-const BESIDE: [&str; 5] = ["oldest-compiler", "features", "packages", "public-api", "servers"];
+const BESIDE: [&str; 4] = ["oldest-compiler", "features", "public-api", "servers"];
 
 /// A part of its own, with nothing beside it: what measures time here would measure the others.
 const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [Step; 9] = [
+const LONG_STEPS: [Step; 10] = [
     ("aborts", aborts::check),
     ("frameworks", frameworks),
     ("threads", || threads::run(2_000)),
     ("oldest-dependencies", minimal_versions::check),
+    ("packages", packages::check),
     ("apps", apps),
     ("peers", peers),
     ("plain-tests", test::plain),
