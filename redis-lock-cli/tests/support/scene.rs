@@ -13,6 +13,7 @@ use super::{SECOND, locks};
 /// Writes `A` every 50 ms. A signal ends it half a second later.
 const WORKER: &str = r#"
 exec 2> /dev/null
+echo $$ > pid
 trap 'left=10' TERM INT HUP
 left=-1
 while [ $left -ne 0 ]; do
@@ -24,6 +25,7 @@ done
 
 /// Writes `A` every 50 ms. Only KILL ends it.
 const STUBBORN: &str = r#"
+echo $$ > pid
 trap '' TERM INT HUP
 while :; do echo A >> "$LOG"; sleep 0.05; done
 "#;
@@ -94,6 +96,12 @@ impl Scene {
     pub(crate) fn works(&self) {
         let before = self.log().len();
         eventually(20 * SECOND, "the worker works", || self.log().len() > before);
+    }
+
+    /// Whether the worker has ended or is stopped.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let pid = fs::read_to_string(self.folder.join("pid")).unwrap_or_default();
+        pid.trim().parse().is_ok_and(|pid| matches!(state(pid), 'Z' | 'T'))
     }
 
     /// Waits until the worker has been silent for a while.
