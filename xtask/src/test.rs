@@ -167,6 +167,14 @@ pub(crate) fn tenants(seconds: u64) -> Result<()> {
     must_succeed(test)
 }
 
+/// Compares scripts, transactions and the model over many more steps than each change does.
+pub(crate) fn conformance() -> Result<()> {
+    let mut tests = cargo(&["test", "--package", "redis-lock-core", "--all-features", "--lib"]);
+    tests.arg("conformance::").env("REDIS_LOCKS_CONFORMANCE_CASES", "300");
+    tests.env("REDIS_LOCKS_SERVER", trials::server(false)?);
+    must_succeed(tests)
+}
+
 /// The tests that take a minute or more.
 pub(crate) fn slow() -> Result<()> {
     let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);

@@ -6,12 +6,19 @@ use crate::cargo::{cargo, must_succeed, target_dir};
 /// The package whose code depends on features. Others pass theirs on to it.
 const WITH_CODE: &str = "redis-lock-core";
 
-/// Checks each published package with no feature and with each, and with each two where code depends on
-/// them.
+/// Checks each published package with no feature and with each.
 pub(super) fn check() -> Result<()> {
+    check_where(|_, set| set.len() <= 1)
+}
+
+/// Checks each two features where code depends on them.
+pub(super) fn pairs() -> Result<()> {
+    check_where(|name, set| name == WITH_CODE && set.len() == 2)
+}
+
+fn check_where(is_wanted: fn(&str, &[String]) -> bool) -> Result<()> {
     for Package { name, features } in published()? {
-        let most = if name == WITH_CODE { 2 } else { 1 };
-        for set in sets(&features).into_iter().filter(|set| set.len() <= most) {
+        for set in sets(&features).into_iter().filter(|set| is_wanted(&name, set)) {
             let set = set.join(",");
             let mut check = cargo(&["clippy", "--quiet", "--no-default-features"]);
             check.args(["--package", &name, "--features", &set]);

@@ -49,8 +49,10 @@ const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [Step; 10] = [
+const LONG_STEPS: [Step; 12] = [
     ("aborts", aborts::check),
+    ("feature-pairs", features::pairs),
+    ("conformance", test::conformance),
     ("frameworks", frameworks),
     ("threads", || threads::run(2_000)),
     ("oldest-dependencies", minimal_versions::check),
