@@ -366,11 +366,11 @@ impl Core {
             // The engine sends, or waits for the connection, before it sleeps.
             After::WakeEngine if work.is_turn => {}
             After::WakeEngine => self.waker.wake(),
-            After::Pump => place.path.traffic().pump(Moment::now(), &mut work.settled),
-            After::OpenReader => {
+            After::Read => place.path.traffic().pump(Moment::now(), &mut work.settled),
+            After::AskTask => {
                 // Until a task reads, or where none can, the engine sends what is left.
                 self.waker.wake();
-                work.notices.push_back(Notice::OpenReader(place.id));
+                work.notices.push_back(Notice::AskTask(place.id));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::core::{Core, Work};
 use super::path::{AskedBy, Path};
 use super::places::{Place, PlaceId, Several};
-use super::run::PlaceWatch;
+use super::reader::EngineWatch;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Driven {
 
 /// The sockets that the engine watches while it sleeps.
 #[derive(Default)]
-pub(crate) struct DrivenWatches(HashMap<PlaceId, PlaceWatch>);
+pub(crate) struct DrivenWatches(HashMap<PlaceId, EngineWatch>);
 
 impl Core {
     /// Watches the sockets, as the engine's thread does before it sleeps. Returns when it wakes for them at

@@ -18,7 +18,7 @@ mod outages;
 mod outcomes;
 pub(crate) mod path;
 pub(crate) mod places;
-mod reader;
+pub(crate) mod reader;
 #[cfg(test)]
 mod reading_tests;
 mod reaper;

@@ -23,8 +23,8 @@ pub(crate) enum Notice {
     Told(Told),
     /// Wakes one of several who are woken by the same.
     Wake(Waker),
-    /// A task of the current runtime takes the role of the reader.
-    OpenReader(super::places::PlaceId),
+    /// A task of the current runtime is asked to read.
+    AskTask(super::places::PlaceId),
 }
 
 /// What follows a step: outcomes to hand over, entries to send, notices to carry out.

@@ -192,7 +192,7 @@ impl Core {
             Notice::Later(Later::Lost(_) | Later::Superseded(_) | Later::Observe(_)) => {}
             Notice::Told(told) => told.tell(),
             Notice::Wake(waker) => waker.wake(),
-            Notice::OpenReader(place) => self.open_reader(place),
+            Notice::AskTask(place) => self.ask_task_to_read(place),
         }
     }
 

@@ -1,121 +1,359 @@
-//! Reads answers on the callers' own runtime.
+//! Who reads the answers of a place: the engine's thread, the callers themselves, or a task.
 //!
 //! An answer that the engine's thread reads costs a thread switch. So when the tasks of a runtime
-//! send many commands, a task of that runtime reads instead. The task uses the engine's connection
-//! and decides nothing: it takes the role of the reader from the engine. The engine takes the role
-//! back when the task ends, and when answers are not read for 20 ms. Then the runtime's threads
-//! are blocked, or a current-thread runtime is not driven.
+//! send many commands, a task of that runtime is asked to read instead. The task uses the engine's
+//! connection and decides nothing.
+//!
+//! ```text
+//!                                    +--- the task ends, or has asked in vain ---+
+//!                                    v                                           |
+//!   Callers <--connected, instant-- Engine --a task that was asked to read runs--> Task
+//!      |                             ^ ^                                         |
+//!      +--------- closed ------------+ +-- closed, an answer is late, or quiet --+
+//!                                                      (the task is deposed)
+//! ```
+//!
+//! - An answer is late after 20 ms. Then the runtime's threads are blocked, or a current-thread
+//!   runtime is not driven.
+//! - It is quiet when tasks have sent nothing for a second. The engine reads the answers to its
+//!   renewals itself: passing them on would wake one more thread for each batch, and checking whether
+//!   a task reads them would wake the engine all the time.
+//! - A task that is deposed is woken, so that it ends. It keeps the engine and a socket until then.
+//!
+//! Whoever reads does so in [`Traffic::read_as`], when a [`Registration`] says that something has
+//! arrived.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::path::{Path, Reader};
+use super::path::{Path, Settled, Traffic};
 use super::places::{Place, PlaceId};
 use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
-use crate::store::{Readiness, TaskWaker};
+use crate::store::{Readiness, TaskWaker, Watcher};
 use crate::sync::{Arc, Weak, yield_now};
 
-impl Core {
-    /// Makes a task of the current runtime the reader.
-    pub(super) fn open_reader(&self, place: PlaceId) {
-        let (Some(core), Some(here)) = (self.shared(), CurrentRuntime::find()) else {
-            return;
-        };
-        let Some(place) = self.places.get(place) else { return };
-        if let Some(opening) = Opening::begin(&core, place, here.id()) {
-            here.spawn(serve(opening));
+/// When an answer that a task is to read is late.
+pub(crate) const LATE: Duration = Duration::from_millis(20);
+
+/// When tasks that send nothing are quiet.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// After how many commands of tasks one of them is asked to read.
+const MIN_COMMANDS: u32 = 200;
+
+/// Who reads the answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Reader {
+    #[default]
+    Engine,
+    /// Each caller, because its answer is there at once. Another thread would read it while the caller's
+    /// runtime idles, whose clock jumps then if it is paused.
+    Callers,
+    Task(Arc<ReadingTask>),
+}
+
+/// A task, for as long as it reads.
+#[derive(Debug)]
+pub(crate) struct ReadingTask {
+    pub(super) runtime: RuntimeId,
+    news: TaskWaker,
+}
+
+impl ReadingTask {
+    /// Has it send what is unsent, or end. No lock may be held.
+    pub(super) fn wake(&self) {
+        self.news.wake();
+    }
+}
+
+/// Who reads the answers of a place, who is asked to, and who was deposed.
+#[derive(Debug)]
+pub(crate) struct ReaderRole {
+    reader: Reader,
+    /// The runtimes on which a task is asked to read: one on each.
+    asked: Vec<RuntimeId>,
+    /// The tasks that were not woken since they were deposed.
+    deposed: Vec<Arc<ReadingTask>>,
+    /// When a task last put a command on the queue.
+    last_command: Moment,
+    /// How many commands tasks have put on the queue since one of them was last asked to read.
+    commands: u32,
+    asks_after: u32,
+}
+
+impl Default for ReaderRole {
+    fn default() -> Self {
+        Self {
+            reader: Reader::Engine,
+            asked: Vec::new(),
+            deposed: Vec::new(),
+            last_command: Moment::START,
+            commands: 0,
+            asks_after: MIN_COMMANDS,
         }
     }
 }
 
-/// A task that is going to read. Its runtime may stand still for long, so it keeps neither the
+impl ReaderRole {
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// A connection was made.
+    pub(super) fn on_connected(&mut self, is_instant: bool) {
+        if is_instant {
+            self.reader = Reader::Callers;
+        }
+    }
+
+    /// The engine reads, or nobody where there is no connection.
+    pub(super) fn depose(&mut self) {
+        if let Reader::Task(task) = std::mem::take(&mut self.reader) {
+            self.deposed.push(task);
+        }
+    }
+
+    /// A task has put a command on the queue. Returns whether it should be asked to read.
+    pub(super) fn on_command(&mut self, runtime: RuntimeId, now: Moment) -> bool {
+        self.last_command = now;
+        self.commands += 1;
+        if self.commands < self.asks_after {
+            return false;
+        }
+        self.commands = 0;
+        matches!(self.reader, Reader::Engine) && runtime.can_watch()
+    }
+
+    /// Asks a task of this runtime to read. Returns `false` if another one was asked.
+    pub(super) fn ask(&mut self, runtime: RuntimeId) -> bool {
+        let is_first = !self.asked.contains(&runtime);
+        if is_first {
+            self.asked.push(runtime);
+        }
+        is_first
+    }
+
+    /// The task that was asked has begun to read, or has given up.
+    pub(super) fn on_asked(&mut self, runtime: RuntimeId) {
+        self.asked.retain(|other| *other != runtime);
+    }
+
+    /// Has a task of this runtime read, if the engine does now.
+    pub(super) fn pass_to(&mut self, runtime: RuntimeId) -> Option<Arc<ReadingTask>> {
+        let Reader::Engine = self.reader else { return None };
+        let task = Arc::new(ReadingTask { runtime, news: TaskWaker::default() });
+        self.reader = Reader::Task(Arc::clone(&task));
+        Some(task)
+    }
+
+    fn is_passed_to(&self, task: &Arc<ReadingTask>) -> bool {
+        matches!(&self.reader, Reader::Task(reader) if Arc::ptr_eq(reader, task))
+    }
+
+    /// Sets after how many commands a task is asked to read.
+    #[cfg(test)]
+    pub(crate) fn ask_after(&mut self, commands: u32) {
+        self.asks_after = commands;
+    }
+
+    /// The runtime of the task that reads.
+    #[cfg(test)]
+    pub(crate) fn runtime(&self) -> Option<RuntimeId> {
+        match &self.reader {
+            Reader::Engine | Reader::Callers => None,
+            Reader::Task(task) => Some(task.runtime),
+        }
+    }
+}
+
+impl Traffic {
+    /// Reads what has arrived if that is up to `task`, or to the engine where there is none.
+    pub(super) fn read_as(
+        &mut self,
+        task: Option<&Arc<ReadingTask>>,
+        now: Moment,
+        results: &mut Vec<Settled>,
+    ) {
+        let is_late = self.age(now) >= LATE;
+        match (self.role.reader(), task) {
+            (Reader::Engine, None) => self.pump(now, results),
+            (Reader::Callers, None) if is_late => self.pump(now, results),
+            (Reader::Task(_), Some(task)) if self.role.is_passed_to(task) => {
+                self.pump(now, results);
+            }
+            (Reader::Task(_), None)
+                if (is_late && !planted!(RoleNotTakenBack)) || self.is_wire_due(now) =>
+            {
+                self.pump(now, results);
+                if !results.is_empty() {
+                    // The runtime of the task does not run, and may not for long.
+                    self.role.depose();
+                }
+            }
+            (Reader::Task(_), None) if now.since(self.role.last_command) > QUIET => {
+                self.role.depose();
+            }
+            (Reader::Engine | Reader::Callers | Reader::Task(_), _) => {}
+        }
+    }
+
+    /// When the engine looks whether an answer is late. A slow server is not asked about all the time:
+    /// looks are as far apart as the first one is from the question.
+    pub(super) fn late_check(&self, now: Moment) -> Moment {
+        match self.role.reader() {
+            Reader::Engine => Moment::NEVER,
+            Reader::Callers if !self.has_written() => Moment::NEVER,
+            Reader::Callers | Reader::Task(_) => {
+                let passed = self.age(now).as_nanos() % LATE.as_nanos();
+                let passed = u64::try_from(passed).unwrap_or_default();
+                now.after(LATE - Duration::from_nanos(passed))
+            }
+        }
+    }
+}
+
+impl Path {
+    /// Wakes the tasks that were deposed. No lock may be held.
+    pub(super) fn wake_deposed(&self) {
+        let deposed = std::mem::take(&mut self.traffic().role.deposed);
+        deposed.iter().for_each(|task| task.wake());
+    }
+}
+
+/// A connection, registered with the runtime of its reader.
+pub(super) struct Registration {
+    epoch: u64,
+    readiness: Box<dyn Readiness>,
+}
+
+impl Registration {
+    /// Registers the present connection, on the current runtime.
+    fn of(
+        place: &Place,
+        register: impl FnOnce(&Watcher) -> Option<Box<dyn Readiness>>,
+    ) -> Option<Self> {
+        let (epoch, watcher) = place.path.traffic().watcher()?;
+        Some(Self { epoch, readiness: register(&watcher)? })
+    }
+}
+
+/// How often a socket is read that can't be registered.
+const BLIND_PAUSE: Duration = Duration::from_millis(5);
+
+/// What the engine knows of the connection of a place.
+#[derive(Default)]
+pub(super) enum EngineWatch {
+    /// Another one reads, or there is no connection.
+    #[default]
+    Away,
+    Registered(Registration),
+    /// It can't be registered, as in a process without free descriptors.
+    Blind,
+}
+
+impl EngineWatch {
+    /// Watches the present connection if the engine reads there, and nothing otherwise.
+    pub(super) fn follow(&mut self, place: &Place) {
+        let watched = {
+            let traffic = place.path.traffic();
+            traffic.epoch().filter(|_| matches!(traffic.role.reader(), Reader::Engine))
+        };
+        match (&*self, watched) {
+            (Self::Registered(present), Some(epoch)) if present.epoch == epoch => {}
+            (_, None) => *self = Self::Away,
+            (_, Some(_)) => {
+                // The old registration ends first.
+                *self = Self::Blind;
+                if let Some(registration) = Registration::of(place, |watcher| watcher().ok()) {
+                    *self = Self::Registered(registration);
+                }
+            }
+        }
+    }
+
+    /// When the place must be read although no event says that something has arrived.
+    pub(super) fn due(&self, now: Moment) -> Moment {
+        match self {
+            Self::Blind => now.after(BLIND_PAUSE),
+            Self::Away | Self::Registered(_) => Moment::NEVER,
+        }
+    }
+
+    /// Ready when something may have arrived, or when more can be sent.
+    pub(super) fn poll(&self, place: &Place, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self::Registered(registration) = self else { return Poll::Pending };
+        let sending = !place.path.traffic().is_sent();
+        registration.readiness.poll_ready(context, sending)
+    }
+
+    /// After an error it is registered again, or found to be closed.
+    pub(super) fn forget(&mut self) {
+        *self = Self::Away;
+    }
+}
+
+impl Core {
+    /// Asks a task of the current runtime to read.
+    pub(super) fn ask_task_to_read(&self, place: PlaceId) {
+        let (Some(core), Some(here)) = (self.shared(), CurrentRuntime::find()) else {
+            return;
+        };
+        let Some(place) = self.places.get(place) else { return };
+        if let Some(asked) = AskedTask::of(&core, place, here.id()) {
+            here.spawn(serve(asked));
+        }
+    }
+}
+
+/// A task that was asked to read. Its runtime may stand still for long, so it keeps neither the
 /// engine nor a socket, and there is one at most on each runtime.
-struct Opening {
+struct AskedTask {
     core: Weak<Core>,
     place: Arc<Place>,
     runtime: RuntimeId,
 }
 
-impl Opening {
-    /// `None` when another task of the runtime is going to read.
-    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: RuntimeId) -> Option<Self> {
-        let is_first = place.path.traffic().role.begin_opening(runtime);
+impl AskedTask {
+    /// `None` when another task of the runtime was asked.
+    fn of(core: &Arc<Core>, place: Arc<Place>, runtime: RuntimeId) -> Option<Self> {
+        let is_first = place.path.traffic().role.ask(runtime);
         is_first.then(|| Self { core: Arc::downgrade(core), place, runtime })
     }
 
-    /// Registers the socket with this runtime, and takes the role.
-    fn open(&self) -> Option<(Box<dyn Readiness>, Role)> {
-        let (epoch, watcher) = self.place.path.traffic().watcher()?;
-        let readiness = self.runtime.watch(&watcher)?;
+    /// Registers the socket with this runtime, and begins to read, unless the connection was replaced.
+    fn begin(&self) -> Option<TaskReads> {
+        let registration = Registration::of(&self.place, |watcher| self.runtime.watch(watcher))?;
         let core = self.core.upgrade()?;
-        let role = Role::take(core, Arc::clone(&self.place), epoch, self.runtime)?;
-        Some((readiness, role))
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.place.path.traffic().role.end_opening(self.runtime);
-    }
-}
-
-/// The role of the reader, which is given back when the task ends, for whatever reason.
-struct Role {
-    core: Arc<Core>,
-    place: Arc<Place>,
-    epoch: u64,
-    /// Tells this time of reading from later ones.
-    number: u64,
-    /// News for this task. A task that reads by now can't take it away.
-    news: Arc<TaskWaker>,
-}
-
-impl Role {
-    /// Takes the role from the engine; `None` when the connection has been replaced.
-    fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: RuntimeId) -> Option<Self> {
-        let number = {
-            let mut traffic = place.path.traffic();
-            if traffic.epoch() != Some(epoch) || traffic.role.reader() != Reader::Engine {
-                return None;
-            }
-            traffic.role.pass_to(Reader::Task(runtime))
+        let task = {
+            let mut traffic = self.place.path.traffic();
+            let is_present = traffic.epoch() == Some(registration.epoch);
+            is_present.then(|| traffic.role.pass_to(self.runtime)).flatten()?
         };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
-        let news = place.path.task_news.watch();
-        Some(Self { core, place, epoch, number, news })
-    }
-
-    fn path(&self) -> &Path {
-        &self.place.path
+        Some(TaskReads { core, place: Arc::clone(&self.place), task, registration })
     }
 }
 
-impl Drop for Role {
+impl Drop for AskedTask {
     fn drop(&mut self) {
-        let mut traffic = self.place.path.traffic();
-        let is_reader = traffic.is_read_by(self.epoch, self.number);
-        if is_reader && !planted!(RoleKept) {
-            traffic.role.pass_to(Reader::Engine);
-        }
-        drop(traffic);
-        if is_reader && !planted!(EngineNotWoken) {
-            self.core.waker.wake();
-        }
+        self.place.path.traffic().role.on_asked(self.runtime);
     }
 }
 
-/// The reading task, which ends with its connection.
-async fn serve(opening: Opening) {
-    let Some((readiness, role)) = opening.open() else { return };
-    drop(opening);
+/// The reading task, which ends with its connection, or when it is deposed.
+async fn serve(asked: AskedTask) {
+    let Some(reads) = asked.begin() else { return };
+    drop(asked);
     let mut work = Box::<Work>::default();
-    while let Some(sending) = role.is_sending() {
-        match role.woken(&*readiness, sending).await {
-            Woken::Arrived => role.receive(&mut work).await,
-            Woken::Asked => role.flush_others(&mut work).await,
+    while let Some(sending) = reads.is_sending() {
+        match reads.woken(sending).await {
+            Woken::Arrived => reads.receive(&mut work).await,
+            Woken::Asked => reads.flush_others(&mut work).await,
             Woken::Unwatchable => return,
         }
     }
@@ -125,73 +363,85 @@ async fn serve(opening: Opening) {
 enum Woken {
     /// Something may have arrived, or more can be sent.
     Arrived,
-    /// Another thread has something to send.
+    /// Another thread has something to send, or has deposed the task.
     Asked,
     /// The runtime can't watch the socket, because it is shutting down.
     Unwatchable,
 }
 
-impl Role {
-    /// Whether there is more to send; `None` when the connection has been replaced, or the engine
-    /// has taken the role back.
+/// What a task reads. The engine reads again when the task ends, for whatever reason.
+struct TaskReads {
+    core: Arc<Core>,
+    place: Arc<Place>,
+    task: Arc<ReadingTask>,
+    registration: Registration,
+}
+
+impl Drop for TaskReads {
+    fn drop(&mut self) {
+        let mut traffic = self.place.path.traffic();
+        let is_reader = traffic.role.is_passed_to(&self.task);
+        if is_reader && !planted!(RoleKept) {
+            traffic.role.reader = Reader::Engine;
+        }
+        drop(traffic);
+        if is_reader && !planted!(EngineNotWoken) {
+            self.core.waker.wake();
+        }
+    }
+}
+
+impl TaskReads {
+    /// Whether there is more to send; `None` when the task was deposed.
     fn is_sending(&self) -> Option<bool> {
-        let traffic = self.path().traffic();
-        traffic.is_read_by(self.epoch, self.number).then(|| !traffic.is_sent())
+        let traffic = self.place.path.traffic();
+        traffic.role.is_passed_to(&self.task).then(|| !traffic.is_sent())
     }
 
-    async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
-        poll_fn(|context| match readiness.poll_ready(context, sending) {
+    async fn woken(&self, sending: bool) -> Woken {
+        poll_fn(|context| match self.registration.readiness.poll_ready(context, sending) {
             Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
             Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
-            Poll::Pending => self.news.poll_woken(context).map(|()| Woken::Asked),
+            Poll::Pending => self.task.news.poll_woken(context).map(|()| Woken::Asked),
         })
         .await
     }
 
     /// Reads what has arrived, and sends what follows from it.
     async fn receive(&self, work: &mut Work) {
-        {
-            let mut traffic = self.path().traffic();
-            if !traffic.is_read_by(self.epoch, self.number) {
-                return;
-            }
-            traffic.pump(Moment::now(), &mut work.settled);
-        }
+        self.place.path.traffic().read_as(Some(&self.task), Moment::now(), &mut work.settled);
         let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
         self.core.finish(work);
         if woken > 1 {
-            self.let_others_run().await;
+            // Tasks that were woken are likely to send something, which then goes in one batch.
+            yield_now().await;
         }
         self.flush(work);
     }
 
     async fn flush_others(&self, work: &mut Work) {
-        if !self.path().traffic().is_flushed() {
-            self.let_others_run().await;
+        if !self.place.path.traffic().is_flushed() {
+            yield_now().await;
             self.flush(work);
         }
     }
 
-    /// Lets tasks run that were woken just now: they are likely to send something, which then goes
-    /// in one batch.
-    async fn let_others_run(&self) {
-        yield_now().await;
-    }
-
-    /// Sends what is queued. Another task may read by now, or the engine: each sends what the socket does
+    /// Sends what is queued. If the task was deposed meanwhile, the reader of now sends what the socket does
     /// not take.
     fn flush(&self, work: &mut Work) {
-        let is_left = {
-            let mut traffic = self.path().traffic();
+        let reader = {
+            let mut traffic = self.place.path.traffic();
             if traffic.is_flushed() {
                 return;
             }
             traffic.push_out(&mut work.settled);
-            !traffic.is_flushed() && !traffic.is_read_by(self.epoch, self.number)
+            (!traffic.is_flushed()).then(|| traffic.role.reader().clone())
         };
-        if is_left {
-            self.path().task_news.wake();
-            self.core.waker.wake();
+        match reader {
+            Some(Reader::Task(task)) if Arc::ptr_eq(&task, &self.task) => {}
+            Some(Reader::Task(task)) => task.wake(),
+            Some(Reader::Engine | Reader::Callers) => self.core.waker.wake(),
+            None => {}
         }
         self.core.finish(work);
     }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use testbed::{Server, eventually};
 use tokio::runtime::Runtime;
 
-use super::path::Reader;
+use super::runtime::RuntimeId;
 use super::tests::PATIENCE;
 use crate::{Guard, LockError, LockState, Locks};
 
-pub(super) fn reader(locks: &Locks) -> Reader {
-    locks.link().core().only_path().traffic().role.reader()
+pub(super) fn reader(locks: &Locks) -> Option<RuntimeId> {
+    locks.link().core().only_path().traffic().role.runtime()
 }
 
 async fn pairs(locks: Locks, count: usize) {
@@ -70,7 +70,7 @@ fn ask_frozen_server(server: &Server, locks: &Locks, check: impl FnOnce(Duration
 
 /// Warms up until a task of the runtime reads.
 pub(super) fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
-    let reads = Reader::Task(runtime.handle().id().into());
+    let reads = Some(runtime.handle().id().into());
     eventually(PATIENCE, "a task reads", || {
         runtime.block_on(async { tokio::spawn(pairs(locks.clone(), 400)).await.unwrap() });
         reader(locks) == reads
@@ -88,15 +88,15 @@ fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     let pairs = |count| pairs(locks.clone(), count);
     let runtime = two_workers();
     runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
-    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
-    let reads = Reader::Task(runtime.handle().id().into());
+    assert!(reader(&locks).is_none(), "a few commands are not worth it");
+    let reads = Some(runtime.handle().id().into());
     // On a busy machine the engine may take the role back meanwhile.
     eventually(PATIENCE, "a task reads", || {
         runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
         reader(&locks) == reads
     });
     drop(runtime);
-    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
+    eventually(PATIENCE, "the engine reads again", || reader(&locks).is_none());
     locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
     server.assert_clean();
 }
@@ -165,7 +165,7 @@ fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
 fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
     let (server, locks) = server_and_locks();
     let runtime = current_thread();
-    let reads = Reader::Task(runtime.handle().id().into());
+    let reads = Some(runtime.handle().id().into());
     for _ in 0..3 {
         eventually(PATIENCE, "a task reads", || {
             runtime.block_on(pairs(locks.clone(), 400));
@@ -173,7 +173,7 @@ fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
         });
         // An answer to somebody else waits until the engine takes the role back, and no further one.
         locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
-        assert_eq!(reader(&locks), Reader::Engine);
+        assert!(reader(&locks).is_none());
     }
     server.assert_clean();
 }
@@ -290,7 +290,7 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
     let server = Server::start();
     let (locks, other) = (Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap());
     let runtime = current_thread();
-    let reads = Reader::Task(runtime.handle().id().into());
+    let reads = Some(runtime.handle().id().into());
     let request = locks.mutex("job").ttl(PATIENCE * 6).linger(PATIENCE * 6);
     let have_it_linger = || {
         eventually(PATIENCE, "a task reads, and the lease stays", || {
@@ -307,7 +307,7 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
         let guard = other.mutex("job").wait(PATIENCE * 2).blocking_acquire().unwrap();
         assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
         guard.blocking_release().unwrap();
-        eventually(PATIENCE, "the engine reads", || reader(&locks) == Reader::Engine);
+        eventually(PATIENCE, "the engine reads", || reader(&locks).is_none());
     }
     have_it_linger();
     locks.blocking_shutdown();

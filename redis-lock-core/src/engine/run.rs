@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
 use futures_util::FutureExt;
 use tokio::runtime;
@@ -14,14 +14,14 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::core::{Core, Work};
-use super::path::Reader;
 use super::places::{Place, PlaceId};
+use super::reader::EngineWatch;
 use super::runtime::BlockingCall;
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::observe::caught;
 use crate::store::wire::{Directory, Map, keep_listening};
-use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
+use crate::store::{BoxFuture, Connected, Event, Hints};
 
 /// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
@@ -37,7 +37,7 @@ enum JobReport {
 struct PlaceTasks {
     /// The task that listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinSet<()>)>,
-    watch: PlaceWatch,
+    watch: EngineWatch,
 }
 
 struct Engine<'a> {
@@ -285,52 +285,5 @@ pub(super) async fn keep_watching(core: Arc<Core>, directory: Arc<dyn Directory>
     loop {
         directory.changed().await;
         core.look_soon();
-    }
-}
-
-/// How often a socket is read that can't be watched.
-const BLIND_PAUSE: Duration = Duration::from_millis(5);
-
-/// The engine's registration of the socket of a place.
-#[derive(Default)]
-pub(super) struct PlaceWatch {
-    /// The registration that says when the connection of this epoch can be read.
-    readiness: Option<(u64, Box<dyn Readiness>)>,
-    /// Whether that could not be registered, as in a process without free descriptors.
-    is_blind: bool,
-}
-
-impl PlaceWatch {
-    /// Watches the present connection if the engine reads there, and nothing otherwise.
-    pub(super) fn follow(&mut self, place: &Place) {
-        let (epoch, reader, watcher) = {
-            let traffic = place.path.traffic();
-            (traffic.epoch(), traffic.role.reader(), traffic.watcher())
-        };
-        let watched = epoch.filter(|_| reader == Reader::Engine);
-        if self.readiness.as_ref().map(|(epoch, _)| *epoch) != watched {
-            self.readiness = None;
-            if let (Some(epoch), Some((_, watcher))) = (watched, watcher) {
-                self.readiness = watcher().ok().map(|readiness| (epoch, readiness));
-            }
-        }
-        self.is_blind = watched.is_some() && self.readiness.is_none();
-    }
-
-    /// When the place must be read although no event says that something has arrived.
-    pub(super) fn due(&self, now: Moment) -> Moment {
-        if self.is_blind { now.after(BLIND_PAUSE) } else { Moment::NEVER }
-    }
-
-    /// Ready when something may have arrived, or when more can be sent. After an error it is registered
-    /// again, or found to be closed.
-    pub(super) fn poll(&self, place: &Place, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some((_, readiness)) = &self.readiness else { return Poll::Pending };
-        let sending = !place.path.traffic().is_sent();
-        readiness.poll_ready(context, sending)
-    }
-
-    pub(super) fn forget(&mut self) {
-        self.readiness = None;
     }
 }

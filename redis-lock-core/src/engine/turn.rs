@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::outcomes::tell;
-use super::path::{ENGINE_READS_AFTER, LockId, News, QueueEntry, Reader, Results, Told};
+use super::path::{LockId, News, QueueEntry, Results, Told};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 use super::shutdown::given_up;
@@ -65,26 +65,7 @@ impl Core {
 
     /// Reads the answers of a place, and supervises its connection.
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
-        {
-            let mut traffic = place.path.traffic();
-            if traffic.is_read_by_callers() {
-                if traffic.age(now) >= ENGINE_READS_AFTER {
-                    traffic.pump(now, &mut results.settled);
-                }
-            } else if traffic.role.reader() == Reader::Engine {
-                traffic.pump(now, &mut results.settled);
-            } else if (traffic.age(now) >= ENGINE_READS_AFTER && !planted!(RoleNotTakenBack))
-                || traffic.is_wire_due(now)
-            {
-                traffic.pump(now, &mut results.settled);
-                if !results.settled.is_empty() {
-                    // The runtime of the reader does not run, and may not for long.
-                    traffic.role.pass_to(Reader::Engine);
-                }
-            } else if traffic.role.is_quiet(now) {
-                traffic.role.pass_to(Reader::Engine);
-            }
-        }
+        place.path.traffic().read_as(None, now, &mut results.settled);
         self.take_in(results, work);
         self.send(work);
         place.path.traffic().turn(now, results);
@@ -214,7 +195,10 @@ impl Core {
     /// When the next turn is due.
     pub(crate) fn due(&self, now: Moment) -> Moment {
         let places = self.places.all();
-        let places = places.iter().map(|place| due_of(place, now));
+        let places = places.iter().map(|place| {
+            let traffic = place.path.traffic();
+            traffic.due().min(traffic.late_check(now))
+        });
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         let look = self.places.as_several().map_or(Moment::NEVER, Several::look_due);
         let table = self.table.next_due();
@@ -225,24 +209,6 @@ impl Core {
             .chain(places)
             .fold(now.after(LONGEST_SLEEP), Moment::min)
     }
-}
-
-/// When the engine has to act at a place.
-fn due_of(place: &Place, now: Moment) -> Moment {
-    let traffic = place.path.traffic();
-    // When a task reads, the engine checks that it does.
-    let pick_up = match traffic.role.reader() {
-        Reader::Engine if !traffic.is_read_by_callers() || !traffic.has_written() => Moment::NEVER,
-        _ => now.after(until_next_check(traffic.age(now))),
-    };
-    traffic.due().min(pick_up)
-}
-
-/// A slow server is not asked about all the time: checks are as far apart as the first one is from
-/// the question.
-fn until_next_check(age: Duration) -> Duration {
-    let passed = age.as_nanos() % ENGINE_READS_AFTER.as_nanos();
-    ENGINE_READS_AFTER - Duration::from_nanos(u64::try_from(passed).unwrap_or_default())
 }
 
 impl Core {

@@ -166,7 +166,7 @@ impl SimulatedProcess {
         }
         if let Some(commands) = self.opens_after {
             let places = self.core.places.all();
-            places.iter().for_each(|place| place.path.traffic().role.open_after(commands));
+            places.iter().for_each(|place| place.path.traffic().role.ask_after(commands));
         }
         let driven = self.core.drive(&mut self.work);
         let waker = Waker::from(Arc::clone(&self.socket_news));

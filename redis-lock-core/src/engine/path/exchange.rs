@@ -1,12 +1,12 @@
-//! Sends queued entries, says who has to act next and who reads the answers, and reads them.
+//! Sends queued entries, says who has to act next, and settles the entries that are answered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::reader_role::Reader;
 use super::{AskedBy, ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
+use crate::engine::reader::Reader;
 use crate::engine::runtime::RuntimeId;
 use crate::lock::Outcome;
 use crate::store::wire::{Redirect, contained};
@@ -24,9 +24,9 @@ pub(crate) enum After {
     /// Wake the reading task.
     WakeTask,
     /// Read: answers are available at once.
-    Pump,
-    /// Let a task of the current runtime become the reader, because it gets answers sooner.
-    OpenReader,
+    Read,
+    /// Ask a task of the current runtime to read, because it gets answers sooner.
+    AskTask,
 }
 
 impl Path {
@@ -37,80 +37,83 @@ impl Path {
         by: Option<RuntimeId>,
         results: &mut Vec<Settled>,
     ) -> (After, Moment) {
-        let (after, due) = {
+        let (after, due, reader) = {
             let mut traffic = self.traffic();
-            (traffic.after_put(by, results), traffic.due())
+            let after = traffic.after_put(by, results);
+            let wakes = after == After::WakeTask && !planted!(ReaderNotWoken);
+            (after, traffic.due(), wakes.then(|| traffic.role.reader().clone()))
         };
-        if after == After::WakeTask && !planted!(ReaderNotWoken) {
-            self.task_news.wake();
+        if let Some(Reader::Task(task)) = reader {
+            task.wake();
         }
         (after, due)
-    }
-
-    /// Wakes a task that has lost the role of the reader, so that it ends. Until then it keeps the
-    /// engine and a socket. No lock may be held.
-    pub(crate) fn wake_deposed(&self) {
-        let has_deposed = self.traffic().role.take_deposed();
-        if has_deposed {
-            self.task_news.wake();
-        }
     }
 }
 
 impl Traffic {
     fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<Settled>) -> After {
-        let ConnectionState::Up(up) = &self.connection else {
+        if !matches!(self.connection, ConnectionState::Up(_)) {
             return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
-        };
-        let is_instant = up.wire.is_instant();
-        // The engine may have sent it meanwhile, but leaves the answer to its caller.
-        let is_answered = is_instant && !self.written.is_empty();
-        if self.waiting.is_empty() && self.is_flushed() && !is_answered {
+        }
+        if let Reader::Callers = self.role.reader() {
+            return self.answer_caller();
+        }
+        if self.is_flushed() {
             return After::Nothing;
         }
-        let late = self.late();
         // Where a caller waits for what is under way, what follows goes with the next commands, in one batch.
         let waits = self.written.is_awaited();
         let awaited = self.waiting.iter().any(|entry| entry.origin.is_awaited());
         let was_sent = self.is_sent();
-        // The last entry was created just now, so its time saves reading the clock again.
-        let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
-        let opens = by.is_some_and(|here| self.role.note_task(here, now)) && self.can_be_watched();
-        self.write(now);
-        if !late.is_empty() {
-            self.waiting.extend(late);
+        let now = self.now();
+        let asks_task = by.is_some_and(|here| self.role.on_command(here, now));
+        if !self.write_all(now) {
             return After::WakeEngine;
         }
-        if is_instant {
-            return After::Pump;
-        }
-        match self.role.reader() {
+        let (sends, left) = match self.role.reader() {
             // An entry that no caller waits for is sent with the next one that a caller waits for. The
             // reading task runs after the tasks that are running now, and sends what they have queued. It
             // was woken for what is unsent already.
-            Reader::Task(id) if by == Some(id) => {
-                if awaited && !waits {
-                    self.flush(results);
-                }
-                if self.is_flushed() || !was_sent { After::Nothing } else { After::WakeTask }
+            Reader::Task(task) if by == Some(task.runtime) => {
+                (awaited && !waits, if was_sent { After::WakeTask } else { After::Nothing })
             }
-            Reader::Task(_) => {
-                self.flush(results);
-                if self.is_flushed() { After::Nothing } else { After::WakeTask }
-            }
+            Reader::Task(_) => (true, After::WakeTask),
             // A release that no caller waits for is sent as well: the process may end before its engine
             // runs.
-            Reader::Engine => {
-                if !waits {
-                    self.flush(results);
-                }
-                match self.is_flushed() {
-                    _ if opens => After::OpenReader,
-                    true => After::Nothing,
-                    false => After::WakeEngine,
-                }
-            }
+            Reader::Engine | Reader::Callers => (!waits, After::WakeEngine),
+        };
+        if sends {
+            self.flush(results);
         }
+        match self.is_flushed() {
+            _ if asks_task => After::AskTask,
+            true => After::Nothing,
+            false => left,
+        }
+    }
+
+    /// The answers of a caller are there as soon as it has written, and it reads them itself. If the engine
+    /// has written for it meanwhile, it still leaves the answers to the caller.
+    fn answer_caller(&mut self) -> After {
+        match self.waiting.is_empty() && self.written.is_empty() {
+            true => After::Nothing,
+            false if self.write_all(self.now()) => After::Read,
+            false => After::WakeEngine,
+        }
+    }
+
+    /// The last entry was created just now, so its time saves reading the clock again.
+    fn now(&self) -> Moment {
+        self.waiting.back().map_or_else(Moment::now, |last| last.sent)
+    }
+
+    /// Encodes the queued entries. Returns `false` if a planted fault leaves some.
+    fn write_all(&mut self, now: Moment) -> bool {
+        let late = self.late();
+        self.write(now);
+        let is_all = late.is_empty();
+        self.waiting.extend(late);
+        is_all
     }
 
     /// What a planted fault sends later than the rest.
@@ -157,12 +160,6 @@ impl Traffic {
         }
     }
 
-    /// Whether each caller reads its own answer, which is there at once. Another thread would read it while
-    /// the caller's runtime idles, whose clock jumps then if it is paused.
-    pub(crate) fn is_read_by_callers(&self) -> bool {
-        matches!(&self.connection, ConnectionState::Up(up) if up.wire.is_instant())
-    }
-
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_sent() && self.waiting.is_empty()
     }
@@ -186,15 +183,6 @@ impl Traffic {
             self.write(Moment::now());
         }
         self.flush(results);
-    }
-
-    /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
-    pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
-        self.epoch() == Some(epoch) && self.role.number() == number
-    }
-
-    fn can_be_watched(&self) -> bool {
-        matches!(&self.connection, ConnectionState::Up(up) if !up.wire.is_instant())
     }
 
     /// Reads what has arrived, and settles the entries that are answered.

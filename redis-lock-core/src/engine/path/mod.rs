@@ -19,7 +19,6 @@
 mod entry;
 mod exchange;
 mod origin;
-mod reader_role;
 mod supervise;
 #[cfg(test)]
 mod tests;
@@ -27,7 +26,6 @@ mod tests;
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use exchange::After;
 pub(crate) use origin::{AskedBy, Gathering, InHand, LockId, ReadyReply, Told};
-pub(crate) use reader_role::Reader;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,17 +35,13 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::engine::reader::ReaderRole;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, SharedNews, Verb, Watcher, Wire};
+use crate::store::{Command, Verb, Watcher, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use entry::{InFlight, SentEntry};
 use origin::InHandCount;
-use reader_role::ReaderRole;
 use supervise::Attempts;
-
-/// How old a question may get before the engine itself reads, although a task has the role of the
-/// reader.
-pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
@@ -76,11 +70,7 @@ pub(crate) struct Results {
 }
 
 /// The queue and the connection of one place.
-pub(crate) struct Path {
-    traffic: NonPoisonMutex<Traffic>,
-    /// Wakes the task that reads, and those that have lost the role and not ended yet.
-    pub(crate) task_news: SharedNews,
-}
+pub(crate) struct Path(NonPoisonMutex<Traffic>);
 
 pub(crate) struct Traffic {
     connection: ConnectionState,
@@ -164,16 +154,16 @@ impl Path {
             deadline_check: Moment::NEVER,
             distrust_after: None,
         };
-        Self { traffic: NonPoisonMutex::new(traffic), task_news: SharedNews::default() }
+        Self(NonPoisonMutex::new(traffic))
     }
 
     pub(crate) fn traffic(&self) -> NonPoisonGuard<'_, Traffic> {
-        self.traffic.lock()
+        self.0.lock()
     }
 
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
-        self.traffic.is_locked()
+        self.0.is_locked()
     }
 
     /// Puts an entry on the queue. To be called under the lock of the machine's shard, so that the
@@ -362,7 +352,7 @@ impl Traffic {
         if !matches!(self.connection, ConnectionState::Down(_)) {
             self.connection = ConnectionState::Unused;
         }
-        self.role.pass_to(Reader::Engine);
+        self.role.depose();
         self.attempts.give_up();
         let ready = std::mem::take(&mut self.ready);
         self.dropped.numbers.clear();

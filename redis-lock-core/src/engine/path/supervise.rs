@@ -224,6 +224,7 @@ impl Traffic {
         let half_open = "another connection got through where this one was silent";
         self.close(&Fault::new(FaultClass::Unknown, half_open), &mut results.settled);
         let Connected { wire, watcher } = made;
+        self.role.on_connected(wire.is_instant());
         let epoch = number;
         self.connection = ConnectionState::Up(Up {
             wire,
@@ -323,7 +324,7 @@ impl Traffic {
     /// Sets the pause before the next try after an epoch has ended.
     pub(super) fn closed(&mut self, up: &Up) {
         let now = Moment::now();
-        self.role.pass_to(super::Reader::Engine);
+        self.role.depose();
         let was_useless = !up.has_answered || up.turned_away;
         if was_useless && now.since(up.made) < SHORT_LIFE {
             let longest = if up.turned_away { LONGEST_TURNED_AWAY } else { LONGEST_PAUSE };

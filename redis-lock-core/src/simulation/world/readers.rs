@@ -2,7 +2,7 @@
 
 use super::{World, WorldEvent};
 use crate::domain::env::simulated;
-use crate::engine::path::ENGINE_READS_AFTER;
+use crate::engine::reader::LATE;
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::executor::{Home, Task};
 use crate::simulation::pipe::{Delay, lock};
@@ -152,7 +152,7 @@ impl World {
         let since = since.max(process.stands_until);
         let slack = MILLI + 4 * self.plan.path.sluggish;
         // The engine goes by the clock of the process.
-        let engine = ENGINE_READS_AFTER.as_nanos() as u64 * 102 / 100;
+        let engine = LATE.as_nanos() as u64 * 102 / 100;
         if until > since + engine + slack {
             let took = (until - since) / MILLI;
             return self.violated(format!("p{} has not {what} for {took} ms", process.index));

@@ -11,7 +11,7 @@ fn read_by_a_task() -> (runtime::Runtime, Option<RuntimeId>, Bench) {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let here = runtime.handle().id().into();
     let bench = Bench::up();
-    bench.path.traffic().role.pass_to(Reader::Task(here));
+    bench.path.traffic().role.pass_to(here).unwrap();
     (runtime, Some(here), bench)
 }
 
@@ -59,7 +59,7 @@ fn a_task_is_to_read_after_some_hundred_commands_of_tasks() {
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
     let by = Some(runtime.handle().id().into());
     let mut bench = Bench::up();
-    let mut opens = |by| (0..200).filter(|_| bench.ask(by).1 == After::OpenReader).count();
+    let mut opens = |by| (0..200).filter(|_| bench.ask(by).1 == After::AskTask).count();
     assert_eq!(opens(None), 0);
     assert_eq!(opens(by), 1);
     assert_eq!(opens(by), 1, "perhaps nothing came of the first try");
@@ -99,8 +99,8 @@ fn one_task_of_a_runtime_is_to_read() {
     let here = runtime.handle().id().into();
     let bench = Bench::up();
     let mut traffic = bench.path.traffic();
-    assert!(traffic.role.begin_opening(here));
-    assert!(!traffic.role.begin_opening(here), "one is to read already");
-    traffic.role.end_opening(here);
-    assert!(traffic.role.begin_opening(here));
+    assert!(traffic.role.ask(here));
+    assert!(!traffic.role.ask(here), "one is to read already");
+    traffic.role.on_asked(here);
+    assert!(traffic.role.ask(here));
 }
