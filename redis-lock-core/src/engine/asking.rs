@@ -67,7 +67,7 @@ impl<L: HasLink> Asking<L> {
                 false => 0,
             };
             core.step_in(&id, true, waiting, work, |machine, env| {
-                if core.is_shut() || core.is_draining() {
+                if core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;
                 }

@@ -5,13 +5,14 @@ pub(crate) use super::notices::Work;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
 use super::engine_waker::EngineWaker;
 use super::idle_leases::{IdleLeases, InUseAnswers};
+use super::lifecycle::Lifecycle;
 use super::notice_list::NoticeList;
 use super::notices::Notice;
 use super::outages::Outages;
@@ -24,11 +25,11 @@ use super::table::{Handle, Resident, Shard, Table};
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
+use crate::observe;
 use crate::observe::Observation;
 use crate::store::wire::contained;
 use crate::store::{Answer, Command};
-use crate::sync::{NewsWaiters, NonPoisonMutex};
-use crate::{Drained, observe};
+use crate::sync::NonPoisonMutex;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
@@ -47,18 +48,7 @@ pub(crate) struct Core {
     /// Finds the machine of a token that may be in the server's queue, and so in a message.
     pub(super) index: NonPoisonMutex<HashMap<Arc<str>, LockId>>,
     numbers: AtomicU64,
-    pub(super) closed: AtomicBool,
-    /// When a drain ends at the latest, once there is one.
-    pub(super) drain: OnceLock<Moment>,
-    /// How a drain has ended, once a shutdown has begun.
-    pub(super) drained: OnceLock<Drained>,
-    /// Those who wait until a drain or a shutdown has begun or ended.
-    pub(super) stages: Arc<NewsWaiters>,
-    /// When a shutdown gives up waiting.
-    pub(super) closing: NonPoisonMutex<Option<Moment>>,
-    pub(super) has_ended: AtomicBool,
-    /// Whether the last reference to its `Locks` was dropped, so that no more requests can come.
-    pub(super) is_abandoned: AtomicBool,
+    pub(super) life: Lifecycle,
     /// The process that it belongs to.
     process: u32,
     /// A reference to itself, for tasks and threads that it starts.
@@ -92,13 +82,7 @@ impl Core {
             in_use_answers: InUseAnswers::default(),
             index: NonPoisonMutex::default(),
             numbers: AtomicU64::new(1),
-            closed: AtomicBool::new(false),
-            drain: OnceLock::new(),
-            drained: OnceLock::new(),
-            stages: Arc::default(),
-            closing: NonPoisonMutex::new(None),
-            has_ended: AtomicBool::new(false),
-            is_abandoned: AtomicBool::new(false),
+            life: Lifecycle::default(),
             process: crate::domain::env::process(),
             #[cfg(test)]
             crashes: Default::default(),
@@ -117,12 +101,7 @@ impl Core {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire) || self.is_forked()
-    }
-
-    /// Whether it accepts no new work in this process.
-    pub(super) fn is_shut(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.is_shut() || self.is_forked()
     }
 
     /// Whether this is a copy in a forked child process: its connections and locks belong to the

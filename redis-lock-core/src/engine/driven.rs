@@ -114,7 +114,7 @@ impl Core {
     /// What the engine's thread does when it ends.
     pub(crate) fn stop(&self) {
         self.act(|work| self.end(work));
-        self.notify_end();
+        self.on_ended();
         self.carry_out_all();
     }
 

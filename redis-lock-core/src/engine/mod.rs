@@ -12,6 +12,7 @@ pub(crate) mod core;
 pub(crate) mod driven;
 mod engine_waker;
 mod idle_leases;
+mod lifecycle;
 mod notice_list;
 mod notices;
 mod outages;
@@ -27,7 +28,6 @@ mod released;
 mod rest_tests;
 mod run;
 mod runtime;
-mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -335,7 +335,7 @@ fn spawn(core: &Arc<Core>) {
             // A bug made the engine panic. What it knew may be wrong, so every hold ends as lost, and a
             // new engine starts from nothing.
             observe::log::bug(BUG);
-            core.fail_all();
+            core.restart();
         }
     };
     // Where no thread can be started, the closure is dropped, and with it what ends the core.

@@ -2,7 +2,6 @@
 //! server, and carries out notices.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
@@ -221,7 +220,7 @@ impl Core {
             // The simulation carries them out itself.
             return self.waker.wake();
         }
-        if self.has_ended.load(Ordering::SeqCst) {
+        if self.life.has_ended() {
             self.notices.hand_to_thread(self.notifier());
         } else {
             self.waker.wake();
@@ -230,7 +229,7 @@ impl Core {
 
     /// Lists notices that this thread will carry out, so that other threads can take them if it blocks.
     pub(super) fn list(&self, notices: &mut VecDeque<Notice>) {
-        if self.has_ended.load(Ordering::SeqCst) {
+        if self.life.has_ended() {
             self.leave(notices);
         } else if self.notices.add_own(notices) {
             self.waker.wake();

@@ -87,7 +87,7 @@ pub(super) fn end(core: &Core) {
     caught(|| core.end(&mut work));
     core.notices.add(&mut work.notices);
     caught(|| carry_out_rest(core));
-    caught(|| core.notify_end());
+    caught(|| core.on_ended());
     caught(|| carry_out_rest(core));
     core.notices.end();
 }

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually};
 
 use super::core::Core;
+use super::lifecycle::Stage;
 use super::path::{AskedBy, InHand, LockId, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
@@ -205,7 +206,7 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
-    core.stop_paths();
+    core.only_path().traffic().end();
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "it asks again when something is connected");
     // In tests a token that is dropped, and not given up, is a panic.
@@ -305,11 +306,11 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
 fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
-    core.only_path().traffic().stop();
+    core.only_path().traffic().end();
     owe(&core, Moment::now(), "job");
     core.act(|work| core.put_reaps(super::reaper::Reaper::drain, work));
     assert_eq!(core.reaper.lock().reaps().count(), 1, "it waits for its next try");
-    core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
+    core.act(|work| core.fail(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
 }
 
 fn end(core: &Core) {
-    core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
+    core.act(|work| core.fail(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 
 /// How long this thread has worked, whatever else the machine does.
@@ -377,16 +378,12 @@ fn an_engine_does_not_end_while_somebody_has_outcomes_in_hand() {
     let locks = Locks::in_memory();
     let core = locks.link().core();
     let place = core.places.only().unwrap();
-    *core.closing.lock() = Some(Moment::NEVER);
-    for is_closing in [true, false] {
-        if !is_closing {
-            core.closing.lock().take();
-            core.is_abandoned.store(true, Ordering::Release);
-        }
+    for stage in [Stage::Closing(Some(Moment::NEVER)), Stage::Abandoned] {
+        core.life.advance(|_| Some(stage));
         let hand = place.path.traffic().take_in_hand();
-        assert!(!core.is_done(Moment::now()), "closing: {is_closing}");
+        assert!(!core.is_done(Moment::now()), "{stage:?}");
         drop(hand);
-        assert!(core.is_done(Moment::now()), "closing: {is_closing}");
+        assert!(core.is_done(Moment::now()), "{stage:?}");
     }
 }
 

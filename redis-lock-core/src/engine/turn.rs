@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
+use super::lifecycle::{Stage, given_up};
 use super::notices::Notice;
 use super::outcomes::tell;
 use super::path::{LockId, News, QueueEntry, Results, Told};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
-use super::shutdown::given_up;
+
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::domain::names::Names;
@@ -199,7 +200,10 @@ impl Core {
             let traffic = place.path.traffic();
             traffic.due().min(traffic.late_check(now))
         });
-        let closing = self.closing_ends().unwrap_or(Moment::NEVER);
+        let closing = match self.life.stage() {
+            Stage::Closing(end) => end.unwrap_or(Moment::NEVER),
+            _ => Moment::NEVER,
+        };
         let look = self.places.as_several().map_or(Moment::NEVER, Several::look_due);
         let table = self.table.next_due();
         let reaper = self.reaper.lock().due();

@@ -191,6 +191,6 @@ impl SimulatedProcess {
     pub(super) fn abandon(&mut self) {
         self.core.collect_notices(&mut self.work);
         let (error, reason) = (crate::LockError::Shutdown, crate::LossReason::Shutdown);
-        self.core.act(|work| self.core.end_all(&error, &reason, work));
+        self.core.act(|work| self.core.fail(&error, &reason, work));
     }
 }

@@ -362,9 +362,11 @@ impl Traffic {
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }
 
-    /// Closes the path for good: new entries are refused at once.
-    pub(crate) fn stop(&mut self) {
+    /// Does that for good: new entries are refused at once.
+    pub(crate) fn end(&mut self) -> (Vec<AskedBy>, Vec<ReadyReply>) {
+        let drained = self.drain();
         self.connection = ConnectionState::Down(Fault::stopped());
+        drained
     }
 }
 

@@ -102,7 +102,7 @@ impl Several {
             let mut traffic = path.traffic();
             traffic.distrust_after(FRESH);
             if self.is_over.load(Ordering::Acquire) {
-                traffic.stop();
+                traffic.end();
             }
         }
         let connector = self.directory.connector(name);

@@ -341,7 +341,7 @@ fn each_outcome_counts_as_in_hand_at_its_place_until_it_is_handed_over() {
     let mut work = Work::default();
     for path in &paths {
         let mut traffic = path.traffic();
-        traffic.stop();
+        traffic.end();
         for _ in 0..2 {
             let entry = QueueEntry::ping(Duration::from_millis(LIMIT), Moment::now());
             traffic.put(entry, &mut work.settled);

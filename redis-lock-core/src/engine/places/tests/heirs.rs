@@ -1,6 +1,7 @@
 //! What is released again when another node has taken the place of one.
 
 use super::*;
+use crate::engine::lifecycle::Stage;
 
 #[test]
 fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
@@ -95,7 +96,9 @@ fn a_shutdown_sends_the_releases_that_were_to_be_repeated_later() {
             if is_shut_before {
                 scope.spawn(|| locks.blocking_shutdown());
                 let core = locks.link().core();
-                eventually(PATIENCE, "it has begun", || core.closing_ends().is_some());
+                eventually(PATIENCE, "it has begun", || {
+                    matches!(core.life.stage(), Stage::Closing(Some(_)))
+                });
             }
             cluster.fail_over(0, 2);
             if !is_shut_before {
