@@ -1,7 +1,7 @@
 //! What the pictures show.
 
 use super::Look::{Fails, Kept, Lease, Runs, Waits};
-use super::{Bar, Lane, Lanes, Look, Questions};
+use super::{Bar, Lane, Lanes, Look, Move, Questions, State, States};
 
 const fn bar(from: f64, to: f64, look: Look, text: &'static str) -> Bar {
     Bar { from, to, look, text }
@@ -222,4 +222,37 @@ pub(super) const CHOOSING: Questions = Questions {
         ),
     ],
     last: ("key = \"order:{id}\"", "a mutex"),
+};
+
+pub(super) const GUARD: States = States {
+    file: "guard.svg",
+    title: "The states of a guard",
+    about: "A guard is Held, and Uncertain after a missed renewal. It ends as a token, as Released or as Lost.",
+    frame: (170, 44, 540, 78),
+    states: &[
+        State { at: (190, 66), look: Runs, name: "Held", below: "is_held() is true" },
+        State { at: (540, 66), look: Waits, name: "Uncertain", below: "is_held() is still true" },
+        State { at: (60, 206), look: Lease, name: "a token", below: "another process adopts it" },
+        State {
+            at: (365, 206),
+            look: Kept,
+            name: "Released",
+            below: "the next waiter gets the lock",
+        },
+        State { at: (600, 206), look: Fails, name: "Lost", below: "final, and the caller is told" },
+    ],
+    moves: &[
+        Move { from: (40, 78), to: (187, 78), text: "acquire, adopt", at: (95, 70) },
+        Move { from: (340, 72), to: (537, 72), text: "a renewal is missed", at: (438, 62) },
+        Move { from: (540, 86), to: (343, 86), text: "a renewal is confirmed", at: (438, 103) },
+        Move { from: (230, 122), to: (150, 203), text: "detach", at: (162, 164) },
+        Move { from: (440, 122), to: (440, 203), text: "release, complete, drop", at: (365, 164) },
+        Move {
+            from: (640, 122),
+            to: (675, 203),
+            text: "lease over, key gone or taken,",
+            at: (548, 156),
+        },
+        Move { from: (640, 122), to: (675, 203), text: "max_hold, shutdown", at: (574, 172) },
+    ],
 };

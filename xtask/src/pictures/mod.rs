@@ -1,4 +1,4 @@
-//! The pictures of docs/pictures whose data are lanes of time, or a list of questions.
+//! The pictures of docs/pictures whose data are lanes of time, a list of questions, or states.
 
 mod data;
 
@@ -63,6 +63,33 @@ struct Questions {
     last: (&'static str, &'static str),
 }
 
+/// States, and what leads from one to another.
+struct States {
+    file: &'static str,
+    title: &'static str,
+    about: &'static str,
+    /// Around states from which the same moves lead: left, top, width, height.
+    frame: (u32, u32, u32, u32),
+    states: &'static [State],
+    moves: &'static [Move],
+}
+
+struct State {
+    /// The left upper corner.
+    at: (u32, u32),
+    look: Look,
+    name: &'static str,
+    below: &'static str,
+}
+
+struct Move {
+    from: (u32, u32),
+    to: (u32, u32),
+    text: &'static str,
+    /// The middle of the text.
+    at: (u32, u32),
+}
+
 const STYLE: &str = "<style>
 text{font:13px system-ui,sans-serif;fill:#24292f}
 .s{font-size:11.5px;fill:#57606a}.b{font-weight:600}
@@ -91,7 +118,11 @@ pub(crate) fn run() -> Result<()> {
 
 fn drawn() -> Vec<(&'static str, String)> {
     let lanes = data::LANES.iter().map(|it| (it.file, lanes(it)));
-    lanes.chain([(data::CHOOSING.file, questions(&data::CHOOSING))]).collect()
+    let others = [
+        (data::CHOOSING.file, questions(&data::CHOOSING)),
+        (data::GUARD.file, states(&data::GUARD)),
+    ];
+    lanes.chain(others).collect()
 }
 
 fn framed(title: &str, about: &str, height: usize, inside: &str) -> String {
@@ -176,6 +207,43 @@ fn questions(picture: &Questions) -> String {
     let top = 42 + picture.questions.len() * ROW;
     boxed(&mut inside, 20, top, picture.last);
     framed(picture.title, picture.about, top + 56, &inside)
+}
+
+fn states(picture: &States) -> String {
+    let (left, top, width, height) = picture.frame;
+    let mut inside = format!(
+        "<rect class=\"box\" x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n"
+    );
+    for State { at: (left, top), look, name, below } in picture.states {
+        let _ = writeln!(
+            inside,
+            "<rect class=\"{}\" x=\"{left}\" y=\"{top}\" width=\"150\" height=\"24\" rx=\"4\"/>\
+             <text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" class=\"w\">{}</text>\
+             <text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" class=\"s\">{}</text>",
+            look.class(),
+            top + 16,
+            escaped(name),
+            top + 40,
+            escaped(below),
+            middle = left + 75,
+        );
+    }
+    for Move { from, to, text, at } in picture.moves {
+        let _ = writeln!(
+            inside,
+            "<path class=\"l\" d=\"M{} {}L{} {}\" marker-end=\"url(#a)\"/>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" class=\"s\">{}</text>",
+            from.0,
+            from.1,
+            to.0,
+            to.1,
+            at.0,
+            at.1,
+            escaped(text)
+        );
+    }
+    let bottom = picture.states.iter().map(|state| state.at.1).max().unwrap_or(0);
+    framed(picture.title, picture.about, bottom as usize + 60, &inside)
 }
 
 fn escaped(text: &str) -> String {
