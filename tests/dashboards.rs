@@ -211,52 +211,6 @@ fn manifests_have_the_fields_that_the_page_relies_on() {
     }
 }
 
-/// What the pages say about speed stands in the tables of the bench, in the row of that library.
-#[test]
-fn figures_of_pages_are_those_of_the_bench() {
-    let (bench, comparison) = (read("docs/bench/results.md"), read("docs/COMPARISON.md"));
-    let cells = |row: &str| -> Vec<String> {
-        let inside = row.strip_prefix('|').unwrap_or(row).trim_end().trim_end_matches('|');
-        inside.split('|').map(|cell| cell.trim().to_owned()).collect()
-    };
-    let slug = |title: &str| -> String {
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
-        kept.collect::<String>().to_lowercase().replace(' ', "-")
-    };
-    let at = comparison.find("| Work | ").unwrap();
-    let table = &comparison[at..];
-    let libraries = cells(table.lines().next().unwrap());
-    let mut compared = BTreeSet::new();
-    for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
-        let row = cells(row);
-        let anchor = row[0].split('#').nth(1).unwrap().split(')').next().unwrap();
-        let sections = bench.split("\n## ").filter(|it| slug(it.lines().next().unwrap()) == anchor);
-        let section: String = sections.collect();
-        assert!(!section.is_empty(), "no section is called {anchor}");
-        for (library, figure) in libraries.iter().zip(&row).skip(1) {
-            if figure.is_empty() || figure.contains("does not wait") || figure.contains("blocks") {
-                continue;
-            }
-            let measured = section.lines().find(|line| line.starts_with(&format!("| {library} |")));
-            let measured = measured.unwrap_or_else(|| panic!("{anchor} has no row of {library}"));
-            assert!(measured.contains(&format!("**{figure}**")), "{library}, {anchor}: {figure}");
-            compared.insert(figure.clone());
-        }
-    }
-    assert!(compared.len() > 30, "{compared:?}");
-    let page = read("README.md");
-    let rows = ["| Lock and release |", "| Hand-over to", "| Pairs, 64 tasks"];
-    for row in rows.map(|row| page.lines().find(|line| line.starts_with(row)).unwrap()) {
-        for figure in cells(row).iter().skip(1).filter(|it| !it.contains("does not wait")) {
-            assert!(compared.contains(figure), "README says {figure}, COMPARISON does not");
-        }
-    }
-    let server = read("docs/SERVER.md");
-    for figure in ["113 us", "610 us"] {
-        assert!(server.contains(figure) && compared.contains(figure), "SERVER lacks {figure}");
-    }
-}
-
 /// The rights that a page has in its first block below this heading, and the rest of the page.
 fn rights<'a>(page: &'a str, heading: &str) -> (String, &'a str) {
     let (_, page) = page.split_once(heading).unwrap();

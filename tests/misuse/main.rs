@@ -8,6 +8,7 @@ mod crowded;
 mod docs;
 mod drained;
 mod escaped;
+mod figures;
 mod lead;
 mod messages;
 mod moving;
