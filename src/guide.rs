@@ -35,8 +35,7 @@ pages! {
     "TESTING.md" testing
     "OBSERVABILITY.md" observability
     "PROTOCOL.md" protocol
-    "FROM-RSLOCK.md" from_rslock
-    "FROM-REDSYNC.md" from_redsync
+    "FROM-REDLOCK.md" from_redlock
     "FROM-REDISSON.md" from_redisson
     "FROM-SHEDLOCK.md" from_shedlock
     "FROM-CACHED.md" from_cached

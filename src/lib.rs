@@ -45,7 +45,7 @@
 //! | see what is going on | [observability](guide::observability), the [runbook](guide::runbook), [`Locks::status`], [`Locks::list`] |
 //! | know about connections, threads, fork, platforms | [questions and answers](guide::faq) |
 //! | speak to the same locks from another language, or grant rights | [protocol](guide::protocol) |
-//! | move from another library | [rslock or redlock](guide::from_rslock), [redsync or node-redlock](guide::from_redsync), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock), [cached](guide::from_cached) |
+//! | move from another library | [a Redlock library](guide::from_redlock), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock), [cached](guide::from_cached) |
 //!
 //! # Features
 //!

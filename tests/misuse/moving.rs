@@ -33,8 +33,8 @@ async fn beside_them(locks: &Locks, path: &str) -> Result<bool, LockError> {
 #[tokio::test]
 async fn rslock_and_redsync_have_the_same_bare_key_as_a_manager_without_a_namespace()
 -> Result<(), LockError> {
-    says("FROM-RSLOCK.md", r#"`Locks::builder().url(url).namespace("").connect().await?`"#);
-    says("FROM-REDSYNC.md", r#"`.namespace("")`"#);
+    says("FROM-REDLOCK.md", r#"`Locks::builder().url(url).namespace("").connect().await?`"#);
+    says("FROM-REDLOCK.md", r#"`.namespace("")`"#);
     let server = Server::start();
     let locks = bare(&server);
     let guard = locks.mutex("order:42").acquire().await?;
@@ -49,7 +49,7 @@ async fn rslock_and_redsync_have_the_same_bare_key_as_a_manager_without_a_namesp
 
 #[tokio::test]
 async fn the_default_namespace_stands_before_each_key() -> Result<(), LockError> {
-    says("FROM-REDSYNC.md", r#"`locks.mutex("acme")` is their `lock:acme`"#);
+    says("FROM-REDLOCK.md", r#"`locks.mutex("acme")` is their `lock:acme`"#);
     let server = Server::start();
     let locks = Locks::connect(server.url()).await?;
     let guard = locks.mutex("acme").acquire().await?;
@@ -59,8 +59,8 @@ async fn the_default_namespace_stands_before_each_key() -> Result<(), LockError>
 
 #[tokio::test]
 async fn templates_escape_values_and_mutexes_take_the_text() -> Result<(), LockError> {
-    says("FROM-RSLOCK.md", "`file:{path}` with `a/b` is `file:a%2Fb` here");
-    says("FROM-REDSYNC.md", "`a/b` is another key there");
+    says("FROM-REDLOCK.md", "`file:{path}` with `a/b` is `file:a%2Fb` here");
+    says("FROM-REDLOCK.md", "and runs beside their `file:a/b`");
     let server = Server::start();
     let locks = bare(&server);
     assert!(they_get(&server, "file:a/b"));

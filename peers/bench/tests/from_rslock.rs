@@ -1,4 +1,4 @@
-//! The code of `docs/FROM-RSLOCK.md`, beside the real `rslock`.
+//! The code of `docs/FROM-REDLOCK.md`, beside the real `rslock`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// The first block of code of the page, as [`guarded`] has it.
 fn on_the_page() -> Vec<String> {
-    let page = include_str!("../../../docs/FROM-RSLOCK.md");
+    let page = include_str!("../../../docs/FROM-REDLOCK.md");
     let lines = page.lines().skip_while(|line| !line.starts_with("```rust")).skip(1);
     let code = lines.take_while(|line| !line.starts_with("```"));
     let code = code.filter(|line| !(line.starts_with("# ") || line.starts_with("use ")));
