@@ -45,6 +45,19 @@
 //!     .await?;
 //! # Ok(()) }
 //! ```
+//!
+//! A method that locks by its message calls an annotated function, and turns its error into a status:
+//!
+//! ```
+//! use redis_locks::LockError;
+//! use tonic::{Code, Status};
+//!
+//! fn status(error: &LockError) -> Status {
+//!     eprintln!("{error}"); // names keys, hosts and processes: it is for the log, not for clients
+//!     Status::new(Code::from_i32(error.grpc_code()), "try again later")
+//! }
+//! # assert_eq!(status(&LockError::Shutdown).code(), Code::Unavailable);
+//! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -263,3 +263,42 @@ fn h7_the_page_of_the_attribute_names_every_method_of_a_request() {
         assert!(linked.iter().any(|it| page.contains(it)), "{method} is not named");
     }
 }
+
+#[test]
+fn h7_pages_that_sell_are_short() {
+    for (page, most) in [("README.md", 700), ("docs/VERIFICATION.md", 1_200)] {
+        let text = read(page);
+        let words = text.split_whitespace().filter(|it| it.contains(char::is_alphanumeric)).count();
+        assert!(words <= most, "{page} has {words} words");
+    }
+}
+
+/// The lines of blocks for a shell, without comments and assignments.
+fn shell_lines(page: &str) -> Vec<String> {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.flat_map(str::lines).map(|line| line.split("   #").next().unwrap().trim());
+    let commands = lines.filter(|it| !it.is_empty() && !it.starts_with("export "));
+    commands.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn h7_each_command_of_a_page_is_run_or_listed_as_not_run() {
+    let list = read("CONTRIBUTING.md");
+    let list =
+        list.split("\nNot run:\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let mut seen = 0;
+    let others = ["README.md", "redis-lock-cli/README.md"].map(ToOwned::to_owned);
+    for page in pages().into_values().chain(others) {
+        // `cli_pages.rs` of the program runs the lines of these.
+        let runs = ["docs/JOBS.md", "docs/RUNBOOK.md", "redis-lock-cli/README.md"];
+        let runs = runs.contains(&page.as_str());
+        for line in shell_lines(&read(&page)) {
+            seen += 1;
+            let is_run = runs && line.contains("redis-lock ");
+            let spans = list.split('`').skip(1).step_by(2);
+            let is_listed = spans.into_iter().any(|span| line.contains(span));
+            assert!(is_run || is_listed, "{page}: neither run nor listed in CONTRIBUTING: {line}");
+        }
+    }
+    assert!(seen > 15, "{seen}");
+}
