@@ -139,7 +139,7 @@ impl fmt::Display for Failure {
             Self::Lock(LockError::Backend { source, .. }) if source.no_quorum().is_some() => {
                 let Some(few) = source.no_quorum() else { return Ok(()) };
                 let key = source.key().map_or_else(String::new, |key| format!("lock `{key}`: "));
-                write!(f, "{key}{} of the {} nodes that must agree did", few.granted, few.needed)?;
+                write!(f, "{key}only {} of the {} required nodes agreed", few.granted, few.needed)?;
                 few.nodes.iter().try_for_each(|it| write!(f, "\n  {}  {}", it.address, it.vote))
             }
             Self::Lock(error) | Self::Busy { error, .. } => error.fmt(f),

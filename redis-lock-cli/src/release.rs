@@ -63,7 +63,7 @@ async fn agreed(locks: &Locks, key: &str) -> Result<bool, Failure> {
     let was_done = |done: &Done| status.done.as_ref().is_some_and(|it| it.at == done.at);
     let is_same = now.holders.iter().all(is_shown) && now.done.iter().all(was_done);
     if !is_same {
-        writeln!(stderr(), "it has another holder by now")?;
+        writeln!(stderr(), "another holder has the lock now")?;
     }
     Ok(is_same)
 }

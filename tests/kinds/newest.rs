@@ -173,6 +173,16 @@ async fn the_result_of_a_body_that_has_ended_first_is_returned() {
 }
 
 #[test]
+fn a_leader_is_not_superseded() {
+    let error = Locks::in_memory().mutex("k").newest().blocking_lead(|_| ()).unwrap_err();
+    let LockError::InvalidConfig { cause: ConfigError::Conflict { option, with, .. }, .. } = &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!((*option, *with), ("newest", "blocking_lead"));
+}
+
+#[test]
 fn what_does_not_go_with_newest_is_refused_by_name() {
     let locks = Locks::in_memory();
     let newest = || locks.mutex("k").newest();

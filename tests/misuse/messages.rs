@@ -52,7 +52,7 @@ async fn h5_a_password_that_is_wrong() {
     server.run::<()>("ACL SETUSER app on >secret ~* &* +@all");
     let port = server.port();
     let url = format!("redis://app:secret-not@127.0.0.1:{port}");
-    fails_at_once(&url, &["user and password stand in the URL"]).await;
+    fails_at_once(&url, &["check user and password in the URL"]).await;
     Locks::connect(format!("redis://app:secret@127.0.0.1:{port}")).await.unwrap();
 }
 
@@ -78,7 +78,7 @@ async fn h5_a_right_that_a_script_lacks() {
     server.run::<()>("ACL SETUSER app on >secret ~* &* +@all -pttl -pexpire -zadd");
     let url = format!("redis://app:secret@127.0.0.1:{}", server.port());
     let error = Locks::open(url).unwrap().read("job").acquire().await.unwrap_err();
-    assert_says(&error, &["lock `job`", "NOPERM", "docs/PROTOCOL.md"]);
+    assert_says(&error, &["lock `job`", "NOPERM", "guide/protocol"]);
     let chain = format!("{:#}", anyhow::Error::from(error));
     assert_eq!(chain.matches("script").count(), 1, "no place in it, nor its hash: {chain:?}");
 }

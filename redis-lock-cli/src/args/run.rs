@@ -36,7 +36,7 @@ const JOB: &str = "Job";
 ///
 /// On Linux the command gets KILL when redis-lock dies without passing a signal on, for example by
 /// KILL. This reaches the command itself, not what it has started: use `exec` in scripts, and let the
-/// store compare REDIS_LOCK_FENCE if that matters. Other systems have nothing like it.
+/// store compare REDIS_LOCK_FENCE if that matters. Other systems have no equivalent.
 ///
 /// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
 /// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
@@ -88,7 +88,7 @@ pub(crate) struct Run {
         help_heading = JOB
     )]
     pub(crate) grace: Duration,
-    /// How long the lock outlives a redis-lock that was killed
+    /// The lease: how long the lock stays if redis-lock is killed
     #[arg(
         long,
         default_value = "30s",
@@ -97,8 +97,8 @@ pub(crate) struct Run {
         help_heading = LOCK
     )]
     pub(crate) ttl: Duration,
-    /// Have the server keep the lock this much longer than redis-lock relies on it, for pauses of this
-    /// machine and steps of the server's clock
+    /// Extra time that the server keeps the lock after the lease of redis-lock ends. It covers pauses of this
+    /// machine and jumps of the server's clock
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = LOCK)]
     pub(crate) margin: Option<Duration>,
     /// Don't ask for a fencing token; the server keeps a counter for it

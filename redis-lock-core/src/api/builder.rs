@@ -57,6 +57,10 @@ impl LocksBuilder {
     /// | a [`quorum`](Self::quorum) | `redis-quorum://a,b,c`, `redis-quorum://a,b,c?`[`rejoin`](Self::rejoin)`=10m`, `rediss-quorum://…` |
     ///
     /// The same with `valkey` in place of `redis`.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().url("rediss://user:password@redis.example.com");
+    /// ```
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.servers = Some(read(url.as_ref()));
         self
@@ -64,6 +68,12 @@ impl LocksBuilder {
 
     /// A client of the [`redis`](crate::redis) crate, version 1, with its TLS settings and credentials.
     /// The engine makes its own connections with it.
+    ///
+    /// ```
+    /// let client = redis_locks::redis::Client::open("redis://localhost")?;
+    /// let builder = redis_locks::Locks::builder().client(client);
+    /// # Ok::<_, redis_locks::redis::RedisError>(())
+    /// ```
     pub fn client(mut self, client: redis::Client) -> Self {
         self.servers = Some(Ok(Servers::one(client)));
         self
@@ -122,16 +132,16 @@ impl LocksBuilder {
         self
     }
 
-    /// How long a node of a quorum must have run before it votes for new holders; by default 60 seconds.
+    /// How long a node of a quorum must have been up before it votes for new holders; by default 60 seconds.
     ///
-    /// A node that was restarted may have forgotten who holds a lock. By the end of this time every lease
-    /// has ended or was renewed, which tells the node of it. So no ttl may be longer, its margin included: a
+    /// A node that was restarted may have forgotten who holds a lock. After this time every lease has
+    /// ended, or was renewed and is known to the node. So no ttl may be longer, its margin included: a
     /// request with a longer one gets [`InvalidConfig`](LockError::InvalidConfig).
     /// Zero lets nodes vote at once: right only if each of them persists every write before it answers
     /// (`appendfsync always`).
     ///
-    /// Give all clients of a quorum the same. Clients with different ones go by the longest, as soon as they
-    /// find it on a node. In place of this method a URL may say it: `redis-quorum://a,b,c?rejoin=10m`. If both
+    /// Use the same value in all clients of a quorum. Clients with different values use the longest as soon as
+    /// they find it on a node. A URL can set it too: `redis-quorum://a,b,c?rejoin=10m`. If both
     /// do, this method's time is used.
     ///
     /// ```
@@ -149,6 +159,11 @@ impl LocksBuilder {
     }
 
     /// User and password of the sentinels, where they ask for them. An empty user is the default one.
+    ///
+    /// ```
+    /// let url = "redis-sentinel://s1:26379,s2:26379/mymaster";
+    /// let builder = redis_locks::Locks::builder().url(url).sentinel_auth("monitor", "secret");
+    /// ```
     pub fn sentinel_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.nodes.sentinel_auth = Some((user.into(), password.into()));
         self
@@ -156,6 +171,11 @@ impl LocksBuilder {
 
     /// The certificates of your own authority, as PEM. They replace the platform's roots, for every
     /// server of a URL with `rediss`, and for all nodes and sentinels. Needs the feature `rustls`.
+    ///
+    /// ```
+    /// # let pem = "";
+    /// let builder = redis_locks::Locks::builder().url("rediss://localhost").tls_authority(pem);
+    /// ```
     #[cfg(feature = "rustls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "rustls")))]
     pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -165,6 +185,11 @@ impl LocksBuilder {
 
     /// The certificate that this client shows, and the key to it, both as PEM, where servers ask for
     /// one. Needs the feature `rustls`.
+    ///
+    /// ```
+    /// # let (cert, key) = (Vec::new(), Vec::new());
+    /// let builder = redis_locks::Locks::builder().url("rediss://localhost").tls_identity(cert, key);
+    /// ```
     #[cfg(feature = "rustls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "rustls")))]
     pub fn tls_identity(
@@ -179,6 +204,11 @@ impl LocksBuilder {
     /// Translates addresses, if nodes announce addresses that can't be reached from here (NAT,
     /// containers, tunnels). `map` gets the host and the port that a node announces, and returns those
     /// to connect to. It is not called for the URLs that you name.
+    ///
+    /// ```
+    /// let nat = |_: &str, port| ("nat.example.com".to_owned(), port);
+    /// let builder = redis_locks::Locks::builder().url("redis-cluster://a:7000").address_map(nat);
+    /// ```
     pub fn address_map(
         mut self,
         map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
@@ -207,25 +237,41 @@ impl LocksBuilder {
         self
     }
 
-    /// No server; see [`Locks::in_memory`].
+    /// Uses no server; see [`Locks::in_memory`].
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().in_memory();
+    /// ```
     pub fn in_memory(mut self) -> Self {
         self.servers = Some(Ok(Servers::in_memory()));
         self
     }
 
     /// The prefix of every key, which a colon follows: by default `lock`. Empty for no prefix.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().namespace("shop"); // `shop:order:42`
+    /// ```
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.settings.namespace = namespace.into();
         self
     }
 
     /// The lease of locks that set none; by default 30 seconds.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().ttl(std::time::Duration::from_secs(40));
+    /// ```
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = whole_millis(ttl);
         self
     }
 
     /// How long to wait for locks, unless the request says otherwise; by default for ever.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().wait(std::time::Duration::from_secs(2));
+    /// ```
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
         self.settings.wait = wait.into();
         self
@@ -233,6 +279,10 @@ impl LocksBuilder {
 
     /// How long the server may take to answer one command: 2 seconds by default, at most ttl / 6, but
     /// never less than 100 ms.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().command_timeout(std::time::Duration::from_secs(1));
+    /// ```
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.settings.command_timeout = Some(timeout);
         self
@@ -242,8 +292,12 @@ impl LocksBuilder {
     /// fails with [`Backend`](LockError::Backend), even if it may [`wait`](Self::wait) for longer.
     ///
     /// A shorter wait ends it earlier: when the wait is over, plus one
-    /// [`command_timeout`](Self::command_timeout) at most. What waiting can't mend (a wrong password, a
-    /// missing right) fails at once. `Duration::MAX` waits through every outage.
+    /// [`command_timeout`](Self::command_timeout) at most. Errors that waiting can't fix (a wrong password, a
+    /// missing right) are returned at once. `Duration::MAX` waits through every outage.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().outage(std::time::Duration::from_secs(1));
+    /// ```
     pub fn outage(mut self, limit: Duration) -> Self {
         self.settings.outage = limit;
         self
@@ -251,13 +305,17 @@ impl LocksBuilder {
 
     /// How long mutexes keep their lease after a release, as long as no other process wants the lock.
     /// By default not at all; a request may say otherwise: [`LockRequest::linger`](crate::LockRequest::linger).
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().linger(std::time::Duration::from_secs(2));
+    /// ```
     pub fn linger(mut self, linger: Duration) -> Self {
         self.settings.linger = Some(linger).filter(|linger| !linger.is_zero());
         self
     }
 
-    /// How much longer the server keeps a lock than its guard believes in it, unless the request says
-    /// otherwise; by default not at all. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that
+    /// Extra time that the server keeps a key after the guard's lease ends, unless the request says
+    /// otherwise; by default none. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that
     /// never expire have none.
     ///
     /// ```
@@ -275,6 +333,10 @@ impl LocksBuilder {
 
     /// How many calls may wait for one key, unless the request says otherwise; by default any number.
     /// See [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().max_waiters(100);
+    /// ```
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.settings.max_waiters = Some(most);
         self
@@ -284,12 +346,20 @@ impl LocksBuilder {
     /// `LockRequest::replay`.
     ///
     /// All commands of a server share one connection, and renewals wait behind large values.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().largest_value(256 * 1024);
+    /// ```
     pub fn largest_value(mut self, bytes: usize) -> Self {
         self.settings.largest_value = bytes;
         self
     }
 
     /// The label of holders, which `status` shows; by default host and process.
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().label("billing, pod 7");
+    /// ```
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.settings.label = printable(&label.into()).into();
         self
@@ -299,12 +369,20 @@ impl LocksBuilder {
     ///
     /// Without scripts there are only mutexes, with all that a mutex can do. Readers, writers, permits
     /// and locks of several keys are [`InvalidConfig`](LockError::InvalidConfig).
+    ///
+    /// ```
+    /// let builder = redis_locks::Locks::builder().scripting(redis_locks::Scripting::Never);
+    /// ```
     pub fn scripting(mut self, scripting: Scripting) -> Self {
         self.settings.scripting = scripting;
         self
     }
 
     /// Checks everything and connects on first use.
+    ///
+    /// ```
+    /// assert!(redis_locks::Locks::builder().url("redis://localhost").open().is_ok()); // sends nothing
+    /// ```
     ///
     /// # Errors
     /// [`InvalidConfig`](LockError::InvalidConfig), [`NotConfigured`](LockError::NotConfigured)
@@ -328,6 +406,13 @@ impl LocksBuilder {
     }
 
     /// Checks everything and connects now.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::builder().url("redis://localhost").connect().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`Backend`](LockError::Backend) when the server can't be
@@ -411,79 +496,5 @@ impl LocksBuilder {
     pub(crate) fn simulated(self, arbiter: crate::engine::ArbiterFactory<'_>) -> Locks {
         let link = Link::new(self.settings.command_timeout(), arbiter);
         Locks::new(self.settings, link)
-    }
-}
-
-impl Locks {
-    /// Sets up everything: [`LocksBuilder`].
-    pub fn builder() -> LocksBuilder {
-        LocksBuilder::default()
-    }
-
-    /// Connects to a server, now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
-    ///
-    /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read,
-    /// [`Backend`](LockError::Backend) when the server can't be reached or refuses.
-    ///
-    /// # Cancel safety
-    /// Nothing is left behind.
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
-        Self::builder().url(url).connect().await
-    }
-
-    /// Takes the URL of a server and connects on first use.
-    ///
-    /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read.
-    pub fn open(url: impl AsRef<str>) -> Result<Self, LockError> {
-        Self::builder().url(url).open()
-    }
-
-    /// As [`open`](Self::open) with `REDIS_URL`; `REDIS_LOCKS_NAMESPACE` names the namespace.
-    ///
-    /// # Errors
-    /// [`NotConfigured`](LockError::NotConfigured) when `REDIS_URL` is not set or empty, else as `open`.
-    pub fn from_env() -> Result<Self, LockError> {
-        let url = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
-        let url = url.ok_or(LockError::NotConfigured)?;
-        let mut builder = Self::builder().url(url);
-        if let Ok(namespace) = std::env::var("REDIS_LOCKS_NAMESPACE") {
-            builder = builder.namespace(namespace);
-        }
-        builder.open()
-    }
-
-    /// No server: locks between the tasks and threads that use clones of this value. For tests, and
-    /// for programs of one process.
-    #[must_use]
-    pub fn in_memory() -> Self {
-        LocksBuilder::default().in_memory_locks()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn malformed_urls_and_unknown_schemes_are_refused_before_anything_is_sent() {
-        for url in
-            ["", "localhost", "http://localhost", "redis://", "redis://host:port", "redis://h/x"]
-        {
-            let error = Locks::open(url).unwrap_err();
-            assert!(matches!(error, LockError::InvalidConfig { .. }), "{url}: {error}");
-        }
-        for url in ["redis://h", "valkey://h:1/2", "redis+unix:///tmp/s", "redis://u:p@h:1/3"] {
-            assert!(Locks::open(url).is_ok(), "{url}");
-        }
-    }
-
-    #[test]
-    fn k6_debug_names_server_database_and_namespace_and_no_password() {
-        let locks = Locks::builder().url("redis://u:secret@h:1/3").namespace("app").open().unwrap();
-        let shown = format!("{locks:?}");
-        assert!(shown.contains("h:1/3") && shown.contains("app"), "{shown}");
-        assert!(!shown.contains("secret"), "{shown}");
     }
 }

@@ -30,11 +30,21 @@ pub trait LeadBody<T>: AsyncFnMut(&Guard) -> T {}
 impl<T, F: AsyncFnMut(&Guard) -> T> LeadBody<T> for F {}
 
 impl LockRequest {
-    /// Waits until it has the lock, as long as [`wait`](Self::wait) allows, and gives the guard.
+    /// Waits until the lock is acquired, for as long as [`wait`](Self::wait) allows, and returns the guard.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// // … one at a time, on all machines
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when the work was
-    /// [`once`](Self::once) done already; [`Crowded`](LockError::Crowded) when too many calls wait;
+    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when an
+    /// earlier call with [`once`](Self::once) succeeded; [`Crowded`](LockError::Crowded) when too many calls wait;
     /// [`Backend`](LockError::Backend) when the server failed; [`Reentrant`](LockError::Reentrant) when
     /// the body around the call holds the key already (for a guard of `acquire` the call waits, since
     /// another task may release it); [`Shutdown`](LockError::Shutdown).
@@ -56,6 +66,17 @@ impl LockRequest {
     /// Keep the guard for as long as you need the lock, as `let Some(guard) = … else { … }` does. An
     /// `is_some()` on the result drops the guard, and the lock is released before the next line.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let Some(guard) = locks.mutex("report").try_acquire().await? else {
+    ///     return Ok(()); // another holder has it
+    /// };
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire), without `Busy`; [`Done`](LockError::Done) is an error here as well.
     ///
@@ -65,17 +86,27 @@ impl LockRequest {
         unless_busy(self.no_wait().acquire().await)
     }
 
-    /// Takes over the hold of a token that another guard gave away by
-    /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
+    /// Takes over the hold of a token that another guard returned from [`detach`](crate::Guard::detach).
+    /// The hold gets a fresh lease, which is renewed as the request says.
     ///
-    /// It never waits: the token has the lock, or it has not. Ask for the same kind as the guard had:
-    /// the token of a reader by [`read`](crate::Locks::read), that of a writer by
-    /// [`write`](crate::Locks::write). The limit of a permit may be another one.
+    /// It never waits: the token holds the lock, or it does not. Request the same kind as the guard had: a reader's
+    /// token with [`read`](crate::Locks::read), a writer's with [`write`](crate::Locks::write). The limit of a
+    /// permit may differ.
     ///
     /// Give a token to one adopter. Two that adopt the same token share one hold: the first release ends
     /// it and the other gets `Lost`. A [`downgrade`](crate::Guard::downgrade) by one counts for both. The
     /// fencing number, if the server still knows it, is at least that of each guard that had the hold
     /// before, and less than that of the next hold.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let token = locks.mutex("order:42").acquire().await?.detach();
+    /// // … in the process that got the token
+    /// let guard = locks.mutex("order:42").adopt(token).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the token has lost the lock, or never had it at this key or as this kind.
@@ -109,6 +140,13 @@ impl LockRequest {
     }
 
     /// [`adopt`](Self::adopt) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let token = locks.mutex("order:42").blocking_acquire()?.detach();
+    /// let guard = locks.mutex("order:42").blocking_adopt(token)?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -193,6 +231,13 @@ impl LockRequest {
         refused.map_or(Ok(()), Err)
     }
 
+    fn may_lead(&self, with: &'static str) -> Result<(), LockError> {
+        self.remembers_nothing(with)?;
+        let (option, advice) = ("newest", "a leader is to stay; use run");
+        let refused = ConfigError::Conflict { option, with, advice };
+        if self.options.newest { Err(refused.into()) } else { Ok(()) }
+    }
+
     /// Leader election: of all processes that call this under one key, one at a time runs `body`. The
     /// body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
     ///
@@ -237,11 +282,7 @@ impl LockRequest {
     where
         F: LeadBody<T>,
     {
-        self.remembers_nothing("lead")?;
-        if self.options.newest {
-            let (option, with, advice) = ("newest", "lead", "a leader is to stay; use run");
-            return Err(ConfigError::Conflict { option, with, advice }.into());
-        }
+        self.may_lead("lead")?;
         self.options.leads();
         loop {
             match self.clone().acquire().await {
@@ -281,7 +322,7 @@ impl LockRequest {
     /// # Errors
     /// As [`lead`](Self::lead).
     pub fn blocking_lead<T>(mut self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
-        self.remembers_nothing("blocking_lead")?;
+        self.may_lead("blocking_lead")?;
         self.options.leads();
         loop {
             match self.clone().blocking_acquire() {
@@ -297,6 +338,13 @@ impl LockRequest {
     /// the thread. With several workers, the others take over the thread's tasks. On a
     /// current-thread runtime, all tasks stop until the lock is acquired.
     ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// guard.blocking_release()?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when another task of
     /// a current-thread runtime on this thread holds the lock. That task can't run while this call
@@ -307,6 +355,13 @@ impl LockRequest {
 
     /// [`try_acquire`](Self::try_acquire) for code without an async runtime.
     ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let _held = locks.mutex("report").blocking_acquire()?;
+    /// assert!(locks.mutex("report").blocking_try_acquire()?.is_none());
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn blocking_try_acquire(self) -> Result<Option<Guard>, LockError> {
@@ -315,6 +370,13 @@ impl LockRequest {
 
     /// [`run`](Self::run) for code without an async runtime. The body runs to its end. If the
     /// lock was lost by then, [`Lost`](LockError::Lost) replaces its value.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let length = locks.mutex("report").blocking_run(|guard| guard.key().len())?;
+    /// assert_eq!(length, 6);
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -326,6 +388,14 @@ impl LockRequest {
 
     /// [`try_run`](Self::try_run) for code without an async runtime. The body runs to its end. If the
     /// lock was lost by then, [`Lost`](LockError::Lost) replaces its success.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # use std::error::Error;
+    /// let sum = locks.mutex("sum").blocking_try_run(|_| Ok::<u32, Box<dyn Error>>("4".parse()?))?;
+    /// assert_eq!(sum, 4);
+    /// # Ok::<_, Box<dyn Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`try_run`](Self::try_run).

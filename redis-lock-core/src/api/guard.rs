@@ -131,7 +131,7 @@ impl Guard {
         self.hold.demand.names.all().map(Names::own_key)
     }
 
-    /// The name of this acquisition, which [`status`](crate::Locks::status) shows as well.
+    /// The token that identifies this hold on the server, as [`status`](crate::Locks::status) shows it.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.hold.token
@@ -139,6 +139,14 @@ impl Guard {
 
     /// The fencing number to give to the store; `Some` when the request was
     /// [`fenced`](crate::LockRequest::fenced).
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let first = locks.mutex("report").fenced().blocking_acquire()?.fence();
+    /// let second = locks.mutex("report").fenced().blocking_acquire()?.fence();
+    /// assert!(second > first);
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         self.hold.fence
@@ -167,7 +175,7 @@ impl Guard {
             .map_err(|_| ConfigError::TooLarge { option, given: fence, advice }.into())
     }
 
-    /// What is known of the hold, without asking the server.
+    /// The state of the hold as the engine knows it, without asking the server.
     #[must_use]
     pub fn state(&self) -> LockState {
         match &self.joined {
@@ -178,20 +186,50 @@ impl Guard {
     }
 
     /// Whether the lease still runs, without asking the server.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// for part in 0..3 {
+    ///     if !guard.is_held() { break } // stop before the next part
+    ///     println!("part {part}");
+    /// }
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.state(), LockState::Held | LockState::Uncertain)
     }
 
-    /// Whether a newer call has come, which waits for the end of this one. Only for a lock that was asked for with
-    /// [`newest`](crate::LockRequest::newest), and known without asking the server.
+    /// Whether a newer call has come and waits for this one to end. It is always `false` without
+    /// [`newest`](crate::LockRequest::newest), and does not ask the server.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("preview").newest().blocking_acquire()?;
+    /// assert!(!guard.is_superseded()); // ask between two steps of a blocking body
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.hold.is_superseded()
     }
 
-    /// Waits until a newer call has come, for code that has to tidy up before it gives the lock back. It never
-    /// resolves for a lock that was asked for without [`newest`](crate::LockRequest::newest).
+    /// Waits until a newer call has come, for code that must clean up before it releases the lock. It never
+    /// resolves for a request without [`newest`](crate::LockRequest::newest).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # async fn render() {}
+    /// let guard = locks.mutex("preview").newest().acquire().await?;
+    /// tokio::select! {
+    ///     () = render() => println!("rendered"),
+    ///     () = guard.superseded() => println!("a newer call waits"),
+    /// }
+    /// # guard.release().await }
+    /// ```
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -199,7 +237,14 @@ impl Guard {
         self.hold.superseded().await;
     }
 
-    /// How long the lease runs from now on, without another renewal. Zero once it is lost.
+    /// How much of the lease is left if no further renewal succeeds. Zero once the lock is lost.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// assert!(guard.remaining().as_secs() >= 28); // of 30 s, less 1 % and 2 ms
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.joined.is_some() && self.end().is_some() {
@@ -208,11 +253,18 @@ impl Guard {
         self.hold.remaining(Moment::now())
     }
 
-    /// Makes sure that at least `need` of the lease is left. Call it right before an effect that takes
-    /// about that long and can't be undone. It asks only the guard, not the server.
+    /// Fails unless at least `need` of the lease is left. Call it right before an effect that takes about that
+    /// long and can't be undone. It does not ask the server.
     ///
-    /// Between two renewals a third of the ttl passes, and a round trip. Never ask for more than three
-    /// fifths of the ttl.
+    /// Before a renewal is confirmed, a third of the ttl and a round trip have passed. So never ask for more than
+    /// 3/5 of the ttl.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").ttl(std::time::Duration::from_secs(30)).blocking_acquire()?;
+    /// guard.ensure(std::time::Duration::from_secs(5))?; // then the effect that takes 5 s
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is lost; [`TooShort`](LockError::TooShort) when it is held
@@ -232,14 +284,23 @@ impl Guard {
         Ok(())
     }
 
-    /// Asks the server whether the lock is still ours.
+    /// Asks the server whether this guard still holds the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// guard.verify().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when it is not, [`Backend`](LockError::Backend) when the server
     /// could not be asked; the guard's state is still good in that case.
     ///
     /// # Cancel safety
-    /// Nothing is lost; the lock stays as it is.
+    /// Dropping the future changes nothing.
     pub async fn verify(&self) -> Result<(), LockError> {
         self.confirmed(Wants::Check).await
     }
@@ -280,8 +341,8 @@ impl Guard {
         self.confirmed(Wants::Extend(ttl)).await
     }
 
-    /// Turns the hold of a writer into that of a reader: no writer comes in between, and readers
-    /// that wait are let in. The token, the fencing number and the lease stay as they are.
+    /// Turns a writer's hold into a reader's: no writer comes in between, and waiting readers
+    /// get the lock. The token, the fencing number and the lease stay as they are.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -310,8 +371,8 @@ impl Guard {
         Ok(self)
     }
 
-    /// Waits until the lock is lost, and tells why. Never ends while the guard keeps its lock, so put it
-    /// into a `select!` beside the work.
+    /// Waits until the lock is lost, and returns the reason. It never resolves while the guard holds the lock,
+    /// so put it into a `select!` beside the work.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -340,6 +401,13 @@ impl Guard {
 
     /// [`verify`](Self::verify) for code without an async runtime.
     ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// guard.blocking_verify()?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn blocking_verify(&self) -> Result<(), LockError> {
@@ -348,6 +416,13 @@ impl Guard {
 
     /// [`extend`](Self::extend) for code without an async runtime.
     ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// guard.blocking_extend(std::time::Duration::from_secs(300))?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`extend`](Self::extend).
     pub fn blocking_extend(&self, ttl: Duration) -> Result<(), LockError> {
@@ -355,6 +430,13 @@ impl Guard {
     }
 
     /// [`downgrade`](Self::downgrade) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let reader = locks.write("catalog").blocking_acquire()?.blocking_downgrade()?;
+    /// let _other = locks.read("catalog").blocking_acquire()?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`downgrade`](Self::downgrade).

@@ -14,13 +14,22 @@ use crate::{LockError, Token, observe};
 impl Guard {
     /// Gives the lock back and waits for the server's confirmation.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// guard.release().await?; // `Lost` if the lock was lost before
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock was not ours any more; nothing was released then.
+    /// [`Lost`](LockError::Lost) when the lock was lost before; nothing was released then.
     /// [`Backend`](LockError::Backend) when the server did not confirm it within the command
-    /// timeout; the engine goes on trying until the lease has ended anyway.
+    /// timeout; the engine keeps trying until the lease ends.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), LockError> {
         // The outer hold may have been lost before, which has to be reported. If it ends from here
         // on, that does no harm.
@@ -47,14 +56,14 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock was not ours any more, so that others may do it again.
+    /// [`Lost`](LockError::Lost) when the lock was lost, so another call may do the work again.
     /// [`Backend`](LockError::Backend) when the server did not confirm it within the command timeout; the
-    /// engine goes on trying until the lease has ended. [`InvalidConfig`](LockError::InvalidConfig) for a
+    /// engine keeps trying until the lease ends. [`InvalidConfig`](LockError::InvalidConfig) for a
     /// lock without `once`, which is released.
     ///
     /// # Cancel safety
-    /// Once it was polled, it goes on in the background. Dropped before that, it gives the lock back as
-    /// the drop of a guard does, and nothing counts as done.
+    /// After the first poll it continues in the background. If it is dropped before that, it releases the lock
+    /// as a dropped guard does, and no success is recorded.
     pub async fn complete(self) -> Result<(), LockError> {
         if !self.completes() {
             return Err(NOT_ONCE.into());
@@ -63,6 +72,14 @@ impl Guard {
     }
 
     /// [`complete`](Self::complete) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let import = locks.mutex("import:2026-01-31").once(std::time::Duration::from_secs(86_400));
+    /// import.clone().blocking_acquire()?.blocking_complete()?;
+    /// assert!(import.blocking_acquire().is_err(), "it is done");
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`complete`](Self::complete).
@@ -91,6 +108,13 @@ impl Guard {
     }
 
     /// Releases the lock without waiting, like dropping the guard.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").blocking_acquire()?;
+    /// guard.release_in_background();
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     pub fn release_in_background(self) {
         drop(self);
     }
@@ -98,8 +122,8 @@ impl Guard {
     /// Passes the lock on: the guard ends without a release, and the token can be
     /// [adopted](crate::LockRequest::adopt), in this process or in another one.
     ///
-    /// Renewal stops and the lease runs on, so the token must be adopted before the lease ends. Else the
-    /// lock is free then. On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::LockRequest::never_expires) waits for its
+    /// Renewal stops, so the token must be adopted before the lease ends. Otherwise the lock becomes free.
+    /// On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::LockRequest::never_expires) waits for its
     /// adopter without a limit.
     ///
     /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
@@ -134,6 +158,12 @@ impl Guard {
     }
 
     /// [`release`](Self::release) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// locks.mutex("report").blocking_acquire()?.blocking_release()?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`release`](Self::release).

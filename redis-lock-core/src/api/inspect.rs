@@ -60,6 +60,10 @@ impl Locks {
 
     /// [`status`](Self::status) for code without an async runtime.
     ///
+    /// ```
+    /// assert!(!redis_locks::Locks::in_memory().blocking_status("a").unwrap().is_held());
+    /// ```
+    ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn blocking_status(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
@@ -198,6 +202,10 @@ impl Locks {
     }
 
     /// [`force_release`](Self::force_release) for code without an async runtime.
+    ///
+    /// ```
+    /// assert_eq!(redis_locks::Locks::in_memory().blocking_force_release("a", "it hangs"), Ok(false));
+    /// ```
     ///
     /// # Errors
     /// As [`force_release`](Self::force_release).
@@ -367,7 +375,7 @@ fn reason_of(reason: &str) -> Arc<str> {
 }
 
 fn not_a_lock() -> Fault {
-    let what = "data of another program stand at this key; they are not a lock and were left alone";
+    let what = "the key has data of another program, which is no lock and was left alone";
     Fault::new(FaultClass::Permanent, what)
 }
 
@@ -440,6 +448,10 @@ impl Locks {
 
     /// [`ping`](Self::ping) for code without an async runtime.
     ///
+    /// ```
+    /// assert!(redis_locks::Locks::in_memory().blocking_ping().is_ok());
+    /// ```
+    ///
     /// # Errors
     /// As [`ping`](Self::ping).
     pub fn blocking_ping(&self) -> Result<Duration, LockError> {
@@ -447,6 +459,10 @@ impl Locks {
     }
 
     /// [`server_info`](Self::server_info) for code without an async runtime.
+    ///
+    /// ```
+    /// println!("{}", redis_locks::Locks::in_memory().blocking_server_info().unwrap().topology);
+    /// ```
     ///
     /// # Errors
     /// As [`server_info`](Self::server_info).

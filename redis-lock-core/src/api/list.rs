@@ -19,6 +19,14 @@ use crate::{LockError, Locks};
 ///
 /// A page is asked for when the one before has been taken, so a listing that is put aside costs the
 /// server nothing. It ends after an error.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut listing = redis_locks::Locks::in_memory().list("order:*");
+/// assert!(listing.next().await.is_none());
+/// # }
+/// ```
 #[must_use = "a listing asks for nothing until it is polled"]
 pub struct Listing {
     locks: Locks,
@@ -49,6 +57,16 @@ impl Listing {
     }
 
     /// The next lock; `None` after the last one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let mut listing = redis_locks::Locks::in_memory().list("*");
+    /// while let Some(status) = listing.next().await {
+    ///     println!("{status:?}");
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Locks::status`]. The listing ends with it.
@@ -125,6 +143,12 @@ impl fmt::Debug for Listing {
 }
 
 /// [`Listing`] as an iterator that blocks; made by [`Locks::blocking_list`].
+///
+/// ```
+/// for status in redis_locks::Locks::in_memory().blocking_list("order:*") {
+///     println!("{status:?}");
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "iterators do nothing until they are asked"]
 pub struct BlockingListing {

@@ -17,7 +17,8 @@ use crate::engine::{HasLink, Link};
 use crate::observe::recording::Recording;
 use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 
-/// The place to get locks from: open one for the program at its start, and clone it wherever you lock.
+/// A connection to the lock server, from which you request locks. Open one at start-up, and clone it wherever
+/// you need it.
 ///
 /// # How to get one
 ///
@@ -36,8 +37,8 @@ use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 ///
 /// # Threads, connections, drop
 ///
-/// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is one thread of its
-/// own, however many locks there are, with one connection for commands and one for messages at each
+/// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is a
+/// single thread, however many locks there are, with one connection for commands and one for messages at each
 /// server; one more with [`replicas`](crate::LocksBuilder::replicas), up to eight more without scripts.
 /// When the last clone and the last guard are dropped, the engine sends what is left and ends. A
 /// program that exits should await [`shutdown`](Self::shutdown) first, or locks may stay for their ttl.
@@ -82,13 +83,20 @@ impl Locks {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Takes the locks away from all guards at once, and waits for up to 3 s until the server has confirmed
-    /// their releases.
+    /// Ends all holds at once, and waits for up to 3 s until the server has confirmed their releases.
     ///
     /// Guards that are still held report [`LossReason::Shutdown`](crate::LossReason::Shutdown), waiters end
     /// with [`Shutdown`](crate::LockError::Shutdown), and so do new calls. Call it, or [`drain`](Self::drain),
     /// before the program ends: other processes then need not wait for leases to run out. A second call
     /// returns when the first is done.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// locks.shutdown().await; // the last line of a program
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     /// The shutdown continues in the background.
@@ -96,7 +104,7 @@ impl Locks {
         self.shared.link.shutdown().await;
     }
 
-    /// Lets what holds a lock finish, for up to `limit`, and then [shuts down](Self::shutdown).
+    /// Lets held locks finish, for up to `limit`, and then [shuts down](Self::shutdown).
     ///
     /// New acquisitions end with [`Shutdown`](crate::LockError::Shutdown) at once, and so do those that wait.
     /// Guards stay valid and renewed until they are dropped or the limit has passed; reentrant calls join
@@ -108,7 +116,7 @@ impl Locks {
     /// # async fn main() {
     /// # use std::time::Duration;
     /// let locks = redis_locks::Locks::in_memory();
-    /// // … when the process is told to end:
+    /// // … on SIGTERM:
     /// let drained = locks.drain(Duration::from_secs(20)).await;
     /// assert_eq!(drained.cut_off, 0);
     /// # }
@@ -121,12 +129,30 @@ impl Locks {
     }
 
     /// [`drain`](Self::drain) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let drained = locks.blocking_drain(std::time::Duration::from_secs(20));
+    /// ```
     pub fn blocking_drain(&self, limit: Duration) -> Drained {
         crate::api::blocking::block_on(self.drain(limit))
     }
 
-    /// Waits until a drain or a shutdown begins, for bodies that run for long: they can end early then. It
-    /// returns at once when one has begun.
+    /// Waits until a drain or a shutdown begins, so that a long body can end early. It returns at once if one
+    /// has begun.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # async fn next_part() {}
+    /// # locks.shutdown().await;
+    /// tokio::select! {
+    ///     () = locks.draining() => println!("stopped early"),
+    ///     () = next_part() => {}
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -135,6 +161,11 @@ impl Locks {
     }
 
     /// [`shutdown`](Self::shutdown) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// locks.blocking_shutdown();
+    /// ```
     pub fn blocking_shutdown(&self) {
         crate::api::blocking::block_on(self.shutdown());
     }
@@ -297,6 +328,11 @@ thread_local! {
 impl Locks {
     /// Makes this the `Locks` that annotated functions use, in the whole process. Call it once, at
     /// start-up. In tests use [`scope`](Self::scope) instead.
+    ///
+    /// ```no_run
+    /// redis_locks::Locks::open("redis://localhost")?.install()?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already: installed before

@@ -3,6 +3,7 @@
 // First, so that the page of `Locks` begins with how to get one.
 
 pub(crate) mod locks;
+mod opening;
 
 pub(crate) mod acquire;
 pub(crate) mod attribute;
@@ -12,6 +13,7 @@ pub(crate) mod fulfil;
 pub(crate) mod guard;
 mod guard_end;
 pub(crate) mod inspect;
+mod kinds;
 pub(crate) mod list;
 pub(crate) mod nesting;
 pub(crate) mod note;

@@ -17,6 +17,14 @@ use crate::domain::value::{Finish, StoredValue};
 use crate::{ConfigError, Guard, LockError, LockRequest, NoValue, observe};
 
 /// Where a value comes from.
+///
+/// ```
+/// # use redis_locks::Origin;
+/// # let origin = Origin::Replayed;
+/// if origin == Origin::Replayed {
+///     println!("an earlier call has done it");
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Origin {
@@ -96,6 +104,18 @@ impl LockRequest {
     /// value.
     ///
     /// Needs the feature `serde`. Not on a quorum.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # use redis_locks::LockError;
+    /// let pay = locks.mutex("pay:42").once(std::time::Duration::from_secs(60)).replay();
+    /// let first = pay.clone().call(async |_| Ok::<_, LockError>(7)).await?;
+    /// let second = pay.call(async |_| Ok::<_, LockError>(8)).await?;
+    /// assert_eq!((*first, *second), (7, 7));
+    /// # Ok(()) }
+    /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     pub fn replay(mut self) -> Self {
         self.options.replay = true;
@@ -113,6 +133,16 @@ impl LockRequest {
     /// [`Busy`](LockError::Busy).
     ///
     /// A mutex of one key, with a ttl. Needs the feature `serde`. Not on a quorum.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # use redis_locks::LockError;
+    /// let rate = locks.mutex("rate:EUR").share();
+    /// let rate = rate.call(async |_| Ok::<_, LockError>(7)).await?;
+    /// # Ok(()) }
+    /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     pub fn share(mut self) -> Self {
         self.options.share = true;
@@ -176,6 +206,15 @@ impl LockRequest {
     /// [`call`](Self::call) for code without an async runtime. The body runs to its end. If the lock was
     /// lost by then, [`Lost`](LockError::Lost) replaces its success.
     ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # use redis_locks::LockError;
+    /// let pay = locks.mutex("pay:42").once(std::time::Duration::from_secs(60)).replay();
+    /// let receipt = pay.blocking_call(|_| Ok::<_, LockError>(7))?;
+    /// assert_eq!(receipt.into_value(), 7);
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`call`](Self::call).
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
@@ -216,6 +255,15 @@ impl Guard {
     /// [`complete`](Self::complete) with the value that later calls get, for a request with
     /// [`replay`](LockRequest::replay).
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let pay = locks.mutex("pay:42").once(std::time::Duration::from_secs(60)).replay();
+    /// pay.acquire().await?.complete_with(&7).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`complete`](Self::complete). A value that can't be stored is no error; see
     /// [`replay`](LockRequest::replay).
@@ -232,6 +280,13 @@ impl Guard {
     }
 
     /// [`complete_with`](Self::complete_with) for code without an async runtime.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let pay = locks.mutex("pay:42").once(std::time::Duration::from_secs(60)).replay();
+    /// pay.blocking_acquire()?.blocking_complete_with(&7)?;
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`complete_with`](Self::complete_with).

@@ -7,24 +7,24 @@ use crate::domain::key::Keys;
 use crate::domain::kind::{Kind, Title};
 use crate::domain::label::printable;
 use crate::domain::value::fingerprint;
-use crate::{ConfigError, LockError, LockKey, Locks, Wait};
+use crate::{ConfigError, LockError, Locks, Wait};
 
-/// Says which lock you want, how long to wait and how long to hold it; then
+/// A request for a lock: which lock, how long to wait, and how long to hold it. Then
 /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), [`run`](Self::run) or
-/// [`lead`](Self::lead) takes it. Made by [`Locks::mutex`], [`read`](Locks::read),
+/// [`lead`](Self::lead) acquires it. Made by [`Locks::mutex`], [`read`](Locks::read),
 /// [`write`](Locks::write), [`permit`](Locks::permit) and [`all`](Locks::all).
 ///
 /// | You want | Set |
 /// |---|---|
 /// | an error instead of a long wait | [`wait`](Self::wait), [`no_wait`](Self::no_wait) |
-/// | another process to go on soon after a crash | a short [`ttl`](Self::ttl) |
+/// | another process to take over soon after a crash | a short [`ttl`](Self::ttl) |
 /// | a job that hangs to lose its lock | [`max_hold`](Self::max_hold) |
 /// | a job to succeed once, on any machine | [`once`](Self::once) |
 /// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
 /// | late writes to be refused | [`fenced`](Self::fenced) |
 /// | calls without a round trip | [`linger`](Self::linger) |
 ///
-/// Nothing is sent before that call. It reports invalid values first. A request is `Send + Sync` and
+/// Nothing is sent before that call, which checks all values first. A request is `Send + Sync` and
 /// can be cloned and used again.
 ///
 /// ```
@@ -60,6 +60,11 @@ impl LockRequest {
     /// How long the lock outlives a holder that died. While the guard lives, the engine renews it.
     ///
     /// From 100 ms to 100 years; a fraction of a millisecond counts as a whole one.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").ttl(std::time::Duration::from_secs(10));
+    /// ```
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
@@ -69,6 +74,11 @@ impl LockRequest {
     ///
     /// A holder that dies leaves it locked. Use it only if an operator must check before the work may
     /// run again.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").never_expires();
+    /// ```
     pub fn never_expires(mut self) -> Self {
         self.options.ttl = None;
         self.options.renew = false;
@@ -76,17 +86,34 @@ impl LockRequest {
     }
 
     /// How long to wait while another holder has the lock. For ever, unless the builder says otherwise.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").wait(std::time::Duration::from_secs(2));
+    /// ```
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
         self.options.wait = wait.into();
         self
     }
 
     /// Waits until the lock is acquired.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").wait_forever();
+    /// ```
     pub fn wait_forever(self) -> Self {
         self.wait(Wait::Forever)
     }
 
     /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when another holder has the lock.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let _held = locks.mutex("report").blocking_acquire()?;
+    /// assert!(locks.mutex("report").no_wait().blocking_acquire().unwrap_err().is_busy());
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     pub fn no_wait(self) -> Self {
         self.wait(Wait::None)
     }
@@ -98,6 +125,11 @@ impl LockRequest {
     /// wait counts at every key. Calls for several keys that come at the same moment may exceed it by a few. A
     /// call beyond the limit does not ask the server, so it does not learn that its work was [`once`](Self::once)
     /// done already.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").max_waiters(10);
+    /// ```
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.options.max_waiters = Some(most);
         self
@@ -164,6 +196,11 @@ impl LockRequest {
     /// Whether the engine renews the lease while the guard lives. It does by default.
     ///
     /// With `false` the lock is lost when its ttl has passed.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").ttl(std::time::Duration::from_secs(60)).renew(false);
+    /// ```
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self
@@ -172,6 +209,11 @@ impl LockRequest {
     /// Ends the hold this long after it began, even when the guard still lives.
     ///
     /// For bodies that may hang: without it they are renewed for up to 24 hours.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").max_hold(std::time::Duration::from_secs(2 * 60 * 60));
+    /// ```
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
@@ -181,6 +223,11 @@ impl LockRequest {
     ///
     /// For jobs that several machines start at about the same time: the first one runs, the others
     /// find the lock busy although the job was quick.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").no_wait().min_hold(std::time::Duration::from_secs(600));
+    /// ```
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = Some(least);
         self
@@ -254,6 +301,13 @@ impl LockRequest {
     /// Give it to the store that the lock protects and let the store refuse smaller ones. Not for
     /// readers and permits: several valid holders have different numbers. [`Guard::fence`](crate::Guard::fence)
     /// has the number.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").fenced().blocking_acquire()?;
+    /// assert!(guard.fence().is_some());
+    /// # Ok::<_, redis_locks::LockError>(())
+    /// ```
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
         self
@@ -263,20 +317,40 @@ impl LockRequest {
     ///
     /// `false` takes a lock that happens to be free ahead of the queue. It matters only after a holder
     /// has died: a released lock goes straight to the first waiter.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").fair(false);
+    /// ```
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
         self
     }
 
-    /// Joins the hold that the body around this call has on the same key already, that of an annotated
-    /// function, `run` or `lead`, instead of failing with
-    /// [`LockError::Reentrant`](crate::LockError::Reentrant). A guard of `acquire` is no such hold.
+    /// Joins the hold of the body around this call, if that body holds the same key, instead of failing with
+    /// [`LockError::Reentrant`](crate::LockError::Reentrant). Bodies are those of annotated functions, `run` and
+    /// `lead`. A guard of `acquire` can't be joined.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let inner = || locks.mutex("tree").reentrant().run(async |_| "joined");
+    /// let value = locks.mutex("tree").run(async |_| inner().await).await??;
+    /// assert_eq!(value, "joined");
+    /// # Ok(()) }
+    /// ```
     pub fn reentrant(mut self) -> Self {
         self.options.reentrant = true;
         self
     }
 
     /// If an old client left a lock without a ttl, this sets one, once. A warning names the value.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").repair_orphan(std::time::Duration::from_secs(60));
+    /// ```
     pub fn repair_orphan(mut self, grace: Duration) -> Self {
         self.options.repair_orphan = Some(grace);
         self
@@ -289,25 +363,39 @@ impl LockRequest {
     /// A waiter in another process gets the lock at once. So does an attempt elsewhere that does not
     /// wait, unless a body runs here, it wants several keys, or this process does not answer within
     /// 50 ms or three round trips. A process that dies costs others the rest of the lease.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").linger(std::time::Duration::from_secs(2));
+    /// ```
     pub fn linger(mut self, linger: Duration) -> Self {
         self.options.linger = Some(linger);
         self
     }
 
-    /// How long to put up with a server that can't be used, instead of the manager's
-    /// [`outage`](crate::LocksBuilder::outage). `wait` is for a lock that is busy.
+    /// How long to wait for a server that can't be used, instead of the builder's
+    /// [`outage`](crate::LocksBuilder::outage). [`wait`](Self::wait) is for a busy lock.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").outage(std::time::Duration::from_secs(600));
+    /// ```
     pub fn outage(mut self, limit: Duration) -> Self {
         self.options.outage = limit;
         self
     }
 
-    /// Has the server keep the lock for this long beyond the lease that the guard believes in; by default
-    /// not at all.
+    /// Extra time that the server keeps the key after the guard's lease ends; by default none.
     ///
     /// A holder that is stopped for longer than its lease (a paused virtual machine, a long page fault, a
     /// clock of the server that jumps ahead) may act once more before it notices. If the pause was
     /// shorter than the margin, no other holder has the lock yet. A release still frees the lock at
     /// once. A holder that dies keeps the others waiting for ttl and margin.
+    ///
+    /// ```
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let request = locks.mutex("report").margin(std::time::Duration::from_secs(5));
+    /// ```
     ///
     /// # Errors
     /// The acquisition fails with [`InvalidConfig`](crate::LockError::InvalidConfig) when the margin is
@@ -317,7 +405,7 @@ impl LockRequest {
         self
     }
 
-    /// What this sort of lock is called in numbers and events: their label `lock`. Keys are no labels,
+    /// The name of this group of locks in metrics and events: their label `lock`. Keys are no labels,
     /// since there may be millions of them. The attribute takes the template of the key.
     ///
     /// ```
@@ -346,109 +434,6 @@ impl LockRequest {
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.options.label = Some(printable(label.as_ref()).into());
         self
-    }
-}
-
-impl Locks {
-    /// A mutex: one holder at a time.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let guard = locks.mutex("order:42").blocking_acquire()?;
-    /// assert!(locks.mutex("order:42").blocking_try_acquire()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "lock")]
-    pub fn mutex(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), Kind::Mutex, Keys::One(key.into()))
-    }
-
-    /// What many look for first: rustc shows no aliases of other crates.
-    #[doc(hidden)]
-    #[deprecated(note = "a lock that one at a time can hold is `mutex(key)`")]
-    pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
-        self.mutex(key)
-    }
-
-    /// The reader's side of an RwLock: any number of readers, or one writer
-    /// ([`write`](Self::write)). They are served in the order in which they came; readers that come one
-    /// after the other are let in together.
-    ///
-    /// Each reader has its own lease, so a reader that dies keeps a writer waiting for one ttl at most.
-    /// A key that is held as a mutex or permit can't be read at the same time: that is
-    /// [`InvalidConfig`](crate::LockError::InvalidConfig).
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let _one = locks.read("catalog").blocking_acquire()?;
-    /// let _other = locks.read("catalog").blocking_acquire()?;
-    /// assert!(locks.write("catalog").blocking_try_acquire()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    pub fn read(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), Kind::Read, Keys::One(key.into()))
-    }
-
-    /// The writer's side of [`read`](Self::read): it excludes all readers and other writers.
-    ///
-    /// There is no upgrade: a reader that wants to write must release first, or it would wait for its
-    /// own lock for ever. [`Guard::downgrade`](crate::Guard::downgrade) makes a reader of a writer.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let _writer = locks.write("catalog").blocking_acquire()?;
-    /// assert!(locks.read("catalog").blocking_try_acquire()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    pub fn write(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), Kind::Write, Keys::One(key.into()))
-    }
-
-    /// A semaphore: one of at most `limit` permits. When a holder dies, its permit is free again after
-    /// its lease.
-    ///
-    /// All callers should name the same limit. If they differ, the smallest limit of the holders and
-    /// the newcomer counts, and a warning reports it.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let _one = locks.permit("gpu", 2).blocking_acquire()?;
-    /// let _other = locks.permit("gpu", 2).blocking_acquire()?;
-    /// assert!(locks.permit("gpu", 2).blocking_try_acquire()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    pub fn permit(&self, key: impl Into<LockKey>, limit: u32) -> LockRequest {
-        LockRequest::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
-    }
-
-    /// The mutexes of all these keys, or none of them, without deadlock in whatever order callers name
-    /// them. 1 to 128 keys; duplicates are allowed.
-    ///
-    /// It waits while another holder has the [`mutex`](Self::mutex) of any of the keys. The server takes
-    /// them in one step, so a waiter holds none of them. After a few rounds without success it holds
-    /// those that come first by name while it waits for the next one, so that its turn comes.
-    ///
-    /// In cluster mode, keys that share a hash slot are taken in one step, as `{acct}:1` and `{acct}:2`
-    /// do. Others are taken slot by slot, and given back if one is busy.
-    ///
-    /// If one of the keys is lost, all are: the guard reports [`Lost`](crate::LockError::Lost) and the
-    /// others are released.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// let locks = redis_locks::Locks::in_memory();
-    /// let both = locks.all(["acct:2", "acct:1"]).blocking_acquire()?;
-    /// assert!(locks.mutex("acct:1").blocking_try_acquire()?.is_none());
-    /// assert_eq!(both.key(), "acct:1, acct:2");
-    /// # Ok(()) }
-    /// ```
-    pub fn all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        let keys = keys.into_iter().map(Into::into).collect();
-        LockRequest::new(self.clone(), Kind::All { ordered: false }, Keys::Several(keys))
     }
 }
 

@@ -40,12 +40,12 @@ pub enum ConfigError {
         problem: String,
     },
     /// Several nodes were configured, but none was named.
-    #[error("no node was named; name at least one, better several, as redis://host:port")]
+    #[error("no node was given; give at least one, better several, as redis://host:port")]
     NoSeeds,
     /// The URLs of the nodes differ in more than host and port.
     #[error(
-        "the URLs of the nodes differ in more than the address; all nodes are reached with the same \
-         scheme, user, password and database"
+        "the URLs of the nodes differ in more than the address; all nodes must have the same scheme, \
+         user, password and database"
     )]
     SeedsDiffer,
     /// A cluster has only database 0, and another one was asked for.
@@ -84,10 +84,7 @@ pub enum ConfigError {
         advice: &'static str,
     },
     /// A quorum of an even number of nodes, or of fewer than three.
-    #[error(
-        "a quorum of {given} nodes survives no more failures than one of fewer; name an odd number, at \
-         least 3"
-    )]
+    #[error("a quorum needs an odd number of nodes, at least 3, and {given} were given")]
     #[non_exhaustive]
     QuorumSize {
         /// How many were named.
@@ -102,9 +99,8 @@ pub enum ConfigError {
     },
     /// A lease that may outlast the time after which a node that has forgotten it votes again.
     #[error(
-        "a lease of {lease:?}, ttl and margin together, is longer than rejoin ({rejoin:?}), so a node \
-         that has started anew would vote while locks are held that it has forgotten; shorten the \
-         lease or raise rejoin"
+        "the lease of {lease:?} (ttl and margin) is longer than rejoin ({rejoin:?}): a restarted node \
+         could vote while locks that it forgot are still held; shorten the lease or raise rejoin"
     )]
     #[non_exhaustive]
     LeaseBeyondRejoin {
@@ -148,7 +144,7 @@ pub enum ConfigError {
     )]
     AlreadyInUse,
     /// The time is too short: a lease could not be renewed, or no answer could arrive.
-    #[error("a {option} of {given:?} is too short; the least is {least:?}, {usual} is usual")]
+    #[error("a {option} of {given:?} is too short; the minimum is {least:?}, and {usual} is usual")]
     #[non_exhaustive]
     TooShort {
         /// The name of the option.
@@ -193,8 +189,8 @@ pub enum ConfigError {
     },
     /// `all` was called with no keys, or with too many.
     #[error(
-        "one lock can have 1 to {most} keys, and {given} were given; of more, lock one key that \
-         stands for all of them"
+        "one lock takes 1 to {most} keys, and {given} were given; for more, lock one key that stands \
+         for all of them"
     )]
     #[non_exhaustive]
     KeyCount {
@@ -213,7 +209,7 @@ pub enum ConfigError {
         detail: String,
     },
     /// The text is no token.
-    #[error("`{text}` is no token of a guard; pass on what `detach` gave, unchanged")]
+    #[error("`{text}` is not the token of a guard; pass on the text from `detach` unchanged")]
     #[non_exhaustive]
     BadToken {
         /// The text, cut when it is long.

@@ -271,7 +271,9 @@ pub(crate) mod tests {
         let wrong = Options { repair_orphan: Some(Duration::ZERO), ..options() };
         let said = wrong.check(Kind::Mutex).unwrap_err().to_string();
         assert!(
-            said.contains("a repair_orphan of 0ns is too short; the least is 100ms, 30 s is usual"),
+            said.contains(
+                "a repair_orphan of 0ns is too short; the minimum is 100ms, and 30 s is usual"
+            ),
             "{said}"
         );
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());

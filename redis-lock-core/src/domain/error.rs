@@ -39,7 +39,7 @@ use crate::{BackendError, ConfigError, Holder, LossReason, NoValue, Token};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder had the lock for as long as the caller was willing to wait. Try later, or wait longer.
-    #[error("lock `{key}` is busy: waited {}{}; try again later or allow a longer wait", in_words(*.waited), held_by(.holder.as_deref()))]
+    #[error("lock `{key}` is busy: {}{}; try again later or allow a longer wait", wait_in_words(*.waited), held_by(.holder.as_deref()))]
     #[non_exhaustive]
     Busy {
         /// The key that was asked for.
@@ -49,8 +49,8 @@ pub enum LockError {
         /// Who held it when last seen.
         holder: Option<Box<Holder>>,
     },
-    /// Another call has done what this one was to do, less than a [period](crate::LockRequest::once) ago.
-    #[error("lock `{key}` was completed at {}{}; will not run again until {}{}", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")), rfc3339(*.until), .no_value.map_or_else(String::new, |why| format!("; its value can't be had: {why}")))]
+    /// An earlier call with [`once`](crate::LockRequest::once) succeeded, and its period is not over.
+    #[error("lock `{key}` was completed at {}{}; will not run again until {}{}", rfc3339(*.at), .by.as_deref().map_or_else(String::new, |by| format!(" by {by}")), rfc3339(*.until), .no_value.map_or_else(String::new, |why| format!("; its value is not available: {why}")))]
     #[non_exhaustive]
     Done {
         /// The key that was asked for.
@@ -70,7 +70,7 @@ pub enum LockError {
     /// This call was given something else than the call that does it, or has done it:
     /// [`same`](crate::LockRequest::same). It is no use to try again.
     #[error(
-        "lock `{key}` belongs to a call with other input: that call runs, or has done it; use another key for other input"
+        "lock `{key}` belongs to a call with other input, which is running or has finished; use another key for this input"
     )]
     #[non_exhaustive]
     Mismatch {
@@ -98,7 +98,7 @@ pub enum LockError {
         key: String,
     },
     /// The lock was lost while it was held. What the body did after that was not protected.
-    #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
+    #[error("lock `{key}` was lost: {reason}; check the effects of this call before you repeat it")]
     #[non_exhaustive]
     Lost {
         /// The key that was held.
@@ -156,7 +156,7 @@ pub enum LockError {
     },
     /// The lock is held, but less of its lease is left than [`ensure`](crate::Guard::ensure) asked for. The
     /// next renewal may make up for that.
-    #[error("lock `{key}` is held for another {}, and {} were asked for; wait for the next renewal, or ask for a longer ttl", in_words(*.remaining), in_words(*.needed))]
+    #[error("lock `{key}` has {} of its lease left, less than the required {}; wait for the next renewal, or use a longer ttl", in_words(*.remaining), in_words(*.needed))]
     #[non_exhaustive]
     TooShort {
         /// The key that is held.
@@ -167,18 +167,28 @@ pub enum LockError {
         needed: Duration,
     },
     /// `shutdown` or `drain` was called on this `Locks`.
-    #[error("these locks are shut down; acquire through a `Locks` that is still in use")]
+    #[error(
+        "this `Locks` takes no calls: it was shut down, is draining, or belongs to the parent of a forked process; use another `Locks`"
+    )]
     Shutdown,
 }
 
 impl LockError {
     /// Whether the lock was busy: another holder had it, or too many calls were waiting for it.
+    ///
+    /// ```
+    /// assert!(!redis_locks::LockError::Shutdown.is_busy());
+    /// ```
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Crowded { .. })
     }
 
     /// Whether a lock was held and is lost.
+    ///
+    /// ```
+    /// assert!(!redis_locks::LockError::Shutdown.is_lost());
+    /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
@@ -186,6 +196,10 @@ impl LockError {
 
     /// Whether the same call may succeed a while later: the lock was busy, or the server failed in a
     /// way that passes.
+    ///
+    /// ```
+    /// assert!(!redis_locks::LockError::NotConfigured.is_retryable());
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -268,21 +282,21 @@ impl From<ConfigError> for LockError {
 }
 
 const IN_LINE: &str =
-    "wait in line at the server already, and queue allows no more; try again later";
+    "calls already wait in line at the server, and `queue` allows no more; try again later";
 
 const IN_PROCESS: &str =
-    "calls of this process wait for it already, and max_waiters allows no more; try again later";
+    "calls of this process already wait for it, and `max_waiters` allows no more; try again later";
 
 const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the outer hold";
 
-const OTHER_TASK: &str = "another task on this thread, which can't go on while this call blocks the \
-     thread; use the async form, or call it by `spawn_blocking`";
+const OTHER_TASK: &str = "another task on this thread, which can't continue while this call blocks the \
+     thread; use the async form, or `spawn_blocking`";
 
 /// A duration for messages: rounded, in at most two units.
 pub(crate) fn in_words(time: Duration) -> String {
     let (seconds, micros) = (time.as_secs(), time.subsec_micros());
     match (seconds, micros) {
-        (0, 0) if time.is_zero() => "not at all".into(),
+        (0, 0) if time.is_zero() => "0 s".into(),
         (0, 0) => "1 us".into(),
         (0, 1..1_000) => format!("{micros} us"),
         (0, 1_000..) => format!("{} ms", micros / 1_000),
@@ -291,6 +305,12 @@ pub(crate) fn in_words(time: Duration) -> String {
         (60..3_600, _) => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
     }
+}
+
+/// Less than a millisecond is the time of one question, and no wait.
+fn wait_in_words(time: Duration) -> String {
+    let is_wait = time >= Duration::from_millis(1);
+    if is_wait { format!("waited {}", in_words(time)) } else { "did not wait".into() }
 }
 
 pub(crate) fn held_by(holder: Option<&Holder>) -> String {
@@ -356,7 +376,7 @@ mod tests {
     #[test]
     fn times_are_rounded_for_people() {
         for (nanos, said) in [
-            (0, "not at all"),
+            (0, "0 s"),
             (1, "1 us"),
             (494_081, "494 us"),
             (12_345_678, "12 ms"),
@@ -368,6 +388,8 @@ mod tests {
         ] {
             assert_eq!(in_words(Duration::from_nanos(nanos)), said);
         }
+        assert_eq!(wait_in_words(Duration::from_micros(95)), "did not wait");
+        assert_eq!(wait_in_words(Duration::from_millis(2_540)), "waited 2.5 s");
     }
 
     #[test]

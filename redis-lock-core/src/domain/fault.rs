@@ -15,6 +15,16 @@ const MOST_TEXT: usize = 1_000;
 /// Ask its [`kind`](Self::kind) to decide, and print it to tell people: the text is complete. So
 /// [`source`](Error::source) gives only what the text does not say. The driver's error is at
 /// [`driver`](Self::driver).
+///
+/// ```
+/// use redis_locks::{BackendErrorKind, LockError};
+/// # let error = LockError::Shutdown;
+/// if let LockError::Backend { source, .. } = &error {
+///     if source.kind() == BackendErrorKind::Full {
+///         eprintln!("free memory: {source}");
+///     }
+/// }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct BackendError {
     pub(super) key: Option<Arc<str>>,
@@ -45,12 +55,28 @@ impl BackendError {
 
     /// Replica counts, if fewer replicas confirmed than
     /// [`LocksBuilder::replicas`](crate::LocksBuilder::replicas) asks for.
+    ///
+    /// ```
+    /// # fn show(source: redis_locks::BackendError) {
+    /// if let Some(few) = source.not_replicated() {
+    ///     eprintln!("{} of {} replicas", few.got, few.wanted);
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn not_replicated(&self) -> Option<NotReplicated> {
         self.fault.source.as_deref()?.downcast_ref().copied()
     }
 
     /// What each node of a quorum said, where too few of them agreed.
+    ///
+    /// ```
+    /// # fn show(source: redis_locks::BackendError) {
+    /// for node in source.no_quorum().iter().flat_map(|it| &it.nodes) {
+    ///     eprintln!("{node}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn no_quorum(&self) -> Option<&NoQuorum> {
         self.fault.source.as_deref()?.downcast_ref()
@@ -58,6 +84,12 @@ impl BackendError {
 
     /// The error of the `redis` crate, if there was one; `downcast_ref` returns it as its own
     /// type.
+    ///
+    /// ```
+    /// # fn show(source: redis_locks::BackendError) {
+    /// let driver = source.driver().and_then(|it| it.downcast_ref::<redis_locks::redis::RedisError>());
+    /// # }
+    /// ```
     #[must_use]
     pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         let is_ours = self.not_replicated().is_some() || self.no_quorum().is_some();

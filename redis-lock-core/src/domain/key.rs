@@ -25,6 +25,10 @@ pub struct LockKey(Cow<'static, str>);
 
 impl LockKey {
     /// A key known at compile time; allocates nothing.
+    ///
+    /// ```
+    /// const KEY: redis_locks::LockKey = redis_locks::LockKey::from_static("report");
+    /// ```
     #[must_use]
     pub const fn from_static(key: &'static str) -> Self {
         Self(Cow::Borrowed(key))

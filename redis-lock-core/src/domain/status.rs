@@ -7,11 +7,11 @@ use crate::domain::env;
 use crate::domain::mark::{Mark, MarkKind};
 use crate::{StoredValue, Token};
 
-/// A lock as it stood when it was looked at: its holders and its waiters. Made by
+/// A snapshot of a lock: its holders and its waiters. Made by
 /// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
 ///
-/// It is for people and dashboards. It is out of date when it arrives, so no decision about a
-/// protected resource belongs on it: acquire the lock, or ask [`Guard::verify`](crate::Guard::verify).
+/// It is for people and dashboards. It is out of date when it arrives, so don't base decisions about the
+/// protected resource on it: acquire the lock, or call [`Guard::verify`](crate::Guard::verify).
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -32,7 +32,7 @@ pub struct LockStatus {
     pub kind: LockKind,
     /// Its holders: none when it is free, one for a mutex or a writer, several for readers and permits.
     pub holders: Vec<Holder>,
-    /// What was [done once](crate::LockRequest::once) under it, while that stays known: it has no holder then.
+    /// The recorded success of [`once`](crate::LockRequest::once), until its period ends. The lock has no holder then.
     pub done: Option<Done>,
     /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps it for a holder that has given it back.
     pub kept_until: Option<SystemTime>,
@@ -52,7 +52,7 @@ impl LockStatus {
     }
 }
 
-/// That what a lock was asked for by [`once`](crate::LockRequest::once) was done.
+/// A recorded success of a call with [`once`](crate::LockRequest::once).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Done {
@@ -60,7 +60,7 @@ pub struct Done {
     pub by: Option<String>,
     /// When it was done, by the clock of the machine that did it.
     pub at: SystemTime,
-    /// Until when that stays known.
+    /// When the period ends.
     pub until: SystemTime,
     /// The hold under which it was done.
     pub token: Token,
@@ -78,6 +78,11 @@ impl Done {
 }
 
 /// How a lock is held.
+///
+/// ```
+/// # use redis_locks::{LockKind, Locks};
+/// assert_eq!(Locks::in_memory().blocking_status("a").unwrap().kind, LockKind::Free);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum LockKind {
@@ -137,7 +142,7 @@ pub struct Holder {
     pub idle: Idle,
 }
 
-/// Whether a holder only keeps its lease for its next call, and gives it away when it is asked.
+/// Whether a holder's lease only lingers for its next call, so that another process gets it on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Idle {
@@ -194,6 +199,12 @@ pub enum Scripting {
 }
 
 /// The server that answered, and those beside it.
+///
+/// ```
+/// for warning in redis_locks::Locks::in_memory().blocking_server_info().unwrap().warnings {
+///     eprintln!("{warning}");
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
@@ -321,7 +332,7 @@ impl fmt::Display for ReleaseBy {
     }
 }
 
-/// What a guard knows of its hold, without asking the server. Made by [`Guard::state`](crate::Guard::state).
+/// The state of a guard's hold, without asking the server. Made by [`Guard::state`](crate::Guard::state).
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -347,6 +358,11 @@ pub enum LockState {
 }
 
 /// How a drain ended.
+///
+/// ```
+/// # let locks = redis_locks::Locks::in_memory();
+/// assert_eq!(locks.blocking_drain(std::time::Duration::from_secs(20)).cut_off, 0);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Drained {
@@ -356,6 +372,11 @@ pub struct Drained {
 }
 
 /// Why a lock was lost.
+///
+/// ```
+/// # use redis_locks::LossReason;
+/// assert_eq!(LossReason::HoldLimit.to_string(), "it reached max_hold");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -381,7 +402,7 @@ pub enum LossReason {
     #[error("its `Locks` were shut down")]
     Shutdown,
     /// It was held as long as `max_hold` allows.
-    #[error("it was held for as long as max_hold allows")]
+    #[error("it reached max_hold")]
     HoldLimit,
 }
 

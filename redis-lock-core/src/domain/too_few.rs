@@ -8,8 +8,8 @@ use crate::Token;
 /// lock is released if it was acquired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "only {got} of the {wanted} replicas that must have it had it in time; look after the replicas, \
-     or ask for fewer by `replicas`"
+    "only {got} of the {wanted} required replicas confirmed it in time; check the replicas, or require \
+     fewer with `replicas`"
 )]
 #[non_exhaustive]
 pub struct NotReplicated {
@@ -21,6 +21,12 @@ pub struct NotReplicated {
 
 /// Too few nodes of a quorum voted for an acquisition, or confirmed a renewal. Its text has all of it
 /// in one line.
+///
+/// ```
+/// # fn show(few: &redis_locks::NoQuorum) {
+/// println!("{} of {} votes", few.granted, few.needed);
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NoQuorum {
@@ -94,10 +100,10 @@ impl fmt::Display for Vote {
             Self::Voted => f.write_str("voted"),
             Self::Busy { holder: None } => f.write_str("busy"),
             Self::Busy { holder: Some(holder) } => write!(f, "busy, held by {holder}"),
-            Self::Missing => f.write_str("does not have it"),
-            Self::Late => f.write_str("late, no answer by then"),
-            Self::Young => f.write_str("young, started too short a time ago to vote"),
-            Self::Clock => f.write_str("clock, its leases end too soon to count"),
+            Self::Missing => f.write_str("does not have the lock"),
+            Self::Late => f.write_str("late, did not answer in time"),
+            Self::Young => f.write_str("young, restarted recently and does not vote yet"),
+            Self::Clock => f.write_str("clock, runs fast and does not vote"),
             Self::Unreachable { why } => write!(f, "unreachable: {why}"),
             Self::Refused { why } => write!(f, "refused: {why}"),
         }
@@ -113,7 +119,7 @@ impl fmt::Display for NodeVote {
 impl fmt::Display for NoQuorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (granted, needed) = (self.granted, self.needed);
-        write!(f, "{granted} of the {needed} nodes that must agree did: ")?;
+        write!(f, "only {granted} of the {needed} required nodes agreed: ")?;
         for (at, node) in self.nodes.iter().enumerate() {
             write!(f, "{}{node}", if at == 0 { "" } else { ", " })?;
         }

@@ -11,6 +11,12 @@ pub(crate) const MOST_VALUE: usize = 1 << 20;
 pub(crate) const DEFAULT_MOST_VALUE: usize = 64 << 10;
 
 /// The value that a body returned, as it is stored for other calls. `Debug` shows nothing but its size.
+///
+/// ```
+/// # fn show(done: &redis_locks::Done) {
+/// let json = done.value.as_ref().map(|value| value.json());
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredValue(Arc<str>);
 
@@ -131,7 +137,7 @@ impl fmt::Display for NoValue {
             }
             Self::NotSerialized => f.write_str("it could not be written as JSON"),
             Self::OtherType => f.write_str("it is not of the type that this call expects"),
-            Self::Foreign => f.write_str("a value of another program stands in its place"),
+            Self::Foreign => f.write_str("a value of another program is in its place"),
         }
     }
 }

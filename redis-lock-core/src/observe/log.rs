@@ -57,7 +57,7 @@ pub(crate) fn scripting_changed(allowed: bool) {
     if allowed {
         say_aside!(INFO, [] [], "the lock server allows scripts again, so all kinds of lock work");
     } else {
-        say_aside!(WARN, [] [], "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
+        say_aside!(WARN, [] [], "the lock server denies scripts: mutexes continue with transactions, and other kinds of lock don't work");
     }
     #[cfg(not(feature = "tracing"))]
     let _ = allowed;
@@ -77,7 +77,7 @@ pub(crate) fn outage(line: OutageLine) {
                 tracing::warn!(target: "redis_locks", server, "{why}");
             }
             (false, _) => {
-                tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; for {time} by now");
+                tracing::warn!(target: "redis_locks", server, ?lasted, "{why}; for {time} so far");
             }
         }
     });
@@ -116,7 +116,7 @@ pub(crate) fn fast_node(node: &str) {
         WARN,
         [node] [],
         node,
-        "the clock of a node of the quorum runs fast, or was set forward, so leases end too soon there: it does not vote for a while"
+        "the clock of a node of the quorum runs fast or jumped ahead, so its leases end early: the node does not vote for `rejoin`"
     );
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn longer_rejoin(own: Duration, found: Duration) {
     say_aside!(
         WARN,
         [own, found] [],
-        "`rejoin` is {own} here, and {found} in another client of the quorum: nodes vote here after {found} too; give all clients the same"
+        "`rejoin` is {own} here, and {found} in another client of the quorum: this process uses {found} too; give all clients the same value"
     );
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn another_cluster() {
     say_aside!(
         WARN,
         [] [],
-        "the nodes at the known addresses are another cluster by now; locks of the former are lost"
+        "the nodes at the known addresses belong to another cluster now; locks of the previous one are lost"
     );
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
 }
 
 pub(crate) fn not_listening(why: &str) {
-    say_aside!(WARN, [why] [], "waiters look for their locks at intervals, since no messages reach them: {why}");
+    say_aside!(WARN, [why] [], "no messages arrive from the server, so waiters ask at intervals: {why}");
 }
 
 /// To be called on the thread of the one who acquires.
@@ -207,7 +207,7 @@ pub(crate) fn not_completed(demand: &Demand, error: &LockError) {
         [key, lock, error],
         key,
         lock,
-        "what was done once may be done again, because that it was done is not confirmed: {error}"
+        "the mark of `once` is not confirmed, so the work may run again: {error}"
     );
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn stalled(key: &str, title: &Title, label: Option<&str>) {
         [key, who, lock],
         key,
         lock,
-        "{who} waits for a lock and blocks the only thread of its runtime, so no other task goes \
-         on; make it async, or call it by `spawn_blocking`"
+        "{who} waits for a lock and blocks the only thread of its runtime, so no other task \
+         runs; make it async, or use `spawn_blocking`"
     );
 }

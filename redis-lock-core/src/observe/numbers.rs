@@ -40,17 +40,17 @@ pub(super) fn describe() {
     let counters = [
         (ACQUIRED, "locks acquired"),
         (FAILED, "acquisitions that ended without the lock"),
-        (CONTENDED, "acquisitions that found somebody else in possession"),
-        (RELEASED, "holds that were given back"),
+        (CONTENDED, "acquisitions that had to wait"),
+        (RELEASED, "holds that were released"),
         (LOST, "holds that ended before their guard did"),
         (FORCED, "holds that this process ended by force"),
-        (NOT_COMPLETED, "successes that others may not know of"),
+        (NOT_COMPLETED, "successes of `once` whose mark is not confirmed"),
         (NOT_STORED, "values that other calls can't get"),
         (RENEWALS, "renewals of leases"),
         (TAKEN_AGAIN, "locks acquired without a command, because their lease lingered"),
-        (IDLE_ENDED, "leases that do not linger any longer, and were not taken again"),
-        (ASKED, "holders that may be idle, asked for their lease"),
-        (BACKEND_ERRORS, "commands that the server failed, refused or did not answer"),
+        (IDLE_ENDED, "lingering leases that ended without being used again"),
+        (ASKED, "requests to holders elsewhere for an idle lease"),
+        (BACKEND_ERRORS, "commands that failed"),
     ];
     with_recorder(|recorder| {
         for (name, what) in counters {
@@ -61,8 +61,11 @@ pub(super) fn describe() {
         for (name, what) in histograms {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
         }
-        let gauges =
-            [(WAITING, "who wait now"), (HELD, "locks held now"), (IDLE, "leases that linger now")];
+        let gauges = [
+            (WAITING, "acquisitions in progress"),
+            (HELD, "locks held"),
+            (IDLE, "leases that linger"),
+        ];
         for (name, what) in gauges {
             recorder.describe_gauge(name.into(), Some(Unit::Count), what.into());
         }

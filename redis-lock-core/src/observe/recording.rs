@@ -6,6 +6,13 @@ use crate::domain::demand::Demand;
 use crate::{LockError, LockKind, Token};
 
 /// A call for a lock, and how it ended, as [`Locks::records`](crate::Locks::records) gives it.
+///
+/// ```
+/// # let locks = redis_locks::Locks::in_memory().recorded();
+/// locks.mutex("order:7").blocking_acquire()?;
+/// assert_eq!(locks.records()[0].key, "order:7");
+/// # Ok::<_, redis_locks::LockError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct LockRecord {

@@ -289,7 +289,7 @@ impl World {
 
     /// The client gives a transaction up.
     pub(super) fn give_up(&mut self, link: usize, seq: u64) {
-        let what = "the server did not say in time what became of a transaction";
+        let what = "the server did not report the outcome of a transaction in time";
         self.reply(link, Item::Answer(seq, Err(unknown(what))));
     }
 

@@ -286,8 +286,8 @@ pub(super) fn text(value: &Value) -> Option<String> {
 pub(super) fn orphan(value: Option<&str>) -> Fault {
     let value = harmless(value.unwrap_or_default(), 80);
     let what = format!(
-        "another program has set its key to `{value}` without a ttl, so it may stay for ever; end it by \
-         `force_release` (in a shell: redis-lock release), give it a ttl by `repair_orphan`, or use \
+        "another program has set its key to `{value}` without a ttl, so it may stay for ever; end it with \
+         `force_release` (in a shell: redis-lock release), give it a ttl with `repair_orphan`, or use \
          another key or namespace"
     );
     Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
@@ -300,8 +300,7 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     let Some(family) = (kind == Kind::Mutex.name()).then_some(Family::Mutex).or_else(of_mode)
     else {
         let kind = harmless(kind, 80);
-        let what =
-            format!("a {kind} of another program stands at this key; use another key or namespace");
+        let what = format!("the key has a {kind} of another program; use another key or namespace");
         return Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign);
     };
     Fault::new(FaultClass::Misuse, family.in_use())
@@ -405,15 +404,18 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
         "READONLY" => (FaultClass::Refused, "; this server is a replica, name the primary"),
         "WRONGTYPE" => (
             FaultClass::Permanent,
-            "; data of another program stands at this key, use another key or namespace",
+            "; the key has data of another program, use another key or namespace",
         ),
         "NOAUTH" => (
             FaultClass::Permanent,
-            "; the server wants a password: it stands in the URL, as in redis://:password@host or \
+            "; the server wants a password: put it into the URL, as in redis://:password@host or \
              redis://user:password@host",
         ),
         "WRONGPASS" => (FaultClass::Permanent, WRONG_PASSWORD),
-        "NOPERM" => (FaultClass::Permanent, "; docs/PROTOCOL.md lists the rights that are needed"),
+        "NOPERM" => (
+            FaultClass::Permanent,
+            "; https://docs.rs/redis-locks/latest/redis_locks/guide/protocol lists the needed rights",
+        ),
         "ERR" if detail.contains("max number of clients") => (FaultClass::Refused, ""),
         _ => (FaultClass::Permanent, ""),
     }
@@ -466,7 +468,7 @@ fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static 
     }
 }
 
-const WRONG_PASSWORD: &str = "; user and password stand in the URL: redis://user:password@host";
+const WRONG_PASSWORD: &str = "; check user and password in the URL: redis://user:password@host";
 
 /// The server's clock, from the seconds and microseconds that it answers to `TIME`. Another program, or a
 /// clock, may have set its times to anything, so none may overflow.

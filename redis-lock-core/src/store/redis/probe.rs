@@ -191,8 +191,8 @@ fn warnings(info: &str) -> Vec<String> {
     }
     if field(info, "aof_enabled") == Some("0") {
         warnings.push(
-            "appendonly is off: a server that crashes forgets the locks of its last minutes, and \
-             others acquire them while they are held; set appendonly yes"
+            "appendonly is off: a crash loses the locks of the last minutes, and a second holder can \
+             start; set appendonly yes"
                 .into(),
         );
     }

@@ -97,7 +97,7 @@ impl QuorumWire {
     pub(super) fn strangers(&self) -> Option<Fault> {
         let (at, ..) = self.cards.other.filter(|_| self.cards.is_alive)?;
         let what = format!(
-            "other clients at {} lock on a quorum of other servers; give all the same",
+            "other clients at {} use a quorum of other servers; give all clients the same servers",
             self.names.get(at)?
         );
         Some(Fault::new(FaultClass::Unsupported, what))

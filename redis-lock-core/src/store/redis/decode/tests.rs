@@ -315,8 +315,8 @@ fn refusals_say_whether_waiting_helps_and_what_else_would() {
         ("READONLY no", FaultClass::Refused, "name the primary"),
         ("WRONGTYPE no", FaultClass::Permanent, "use another key or namespace"),
         ("NOAUTH no", FaultClass::Permanent, "redis://:password@host"),
-        ("WRONGPASS no", FaultClass::Permanent, "user and password stand in the URL"),
-        ("NOPERM no", FaultClass::Permanent, "docs/PROTOCOL.md"),
+        ("WRONGPASS no", FaultClass::Permanent, "check user and password in the URL"),
+        ("NOPERM no", FaultClass::Permanent, "guide/protocol"),
     ] {
         let Value::ServerError(error) = error(line) else { panic!("{line}") };
         let mut faults = vec![refusal(&error)];
@@ -351,7 +351,7 @@ fn causes_that_keep_from_connecting_are_distinguished() {
         (refused, "SELECT is not allowed in cluster mode", "the number after"),
         ("An error was signalled by the server", "DB index is out of range", "the number after"),
         (refused, "Authentication required.", "the server wants a password"),
-        (refused, "User app has no permissions to run the 'select' command", "docs/PROTOCOL.md"),
+        (refused, "User app has no permissions to run the 'select' command", "guide/protocol"),
     ] {
         let fault = (failed, text, detail.to_owned());
         assert_eq!(class_of(fault.into(), advice), FaultClass::Permanent);

@@ -71,7 +71,7 @@ fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fault {
     // wait for it.
     setting.pool.distrust(begun);
     if is_sent.load(Ordering::Relaxed) {
-        let what = "the server did not say in time what became of a transaction";
+        let what = "the server did not report the outcome of a transaction in time";
         return Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::TimedOut);
     }
     let what = "no transaction succeeded in time: other clients changed the lock's keys again and \
