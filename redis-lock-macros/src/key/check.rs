@@ -215,8 +215,8 @@ pub(super) fn warning(
     } else {
         let meant = texts.find_map(|(text, _)| meant(text, scope))?;
         format!(
-            "nothing in {} is interpolated, so every call locks that very text; for the argument \
-             write `{{{meant}}}`",
+            "{} has no placeholder, so every call locks the same key; for the argument write \
+             `{{{meant}}}`",
             literal.token()
         )
     };

@@ -34,8 +34,8 @@ use uuid::Uuid;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is used in the key",
-    note = "a key must be the same text in every process, as an integer, a string, a `bool`, a `char` or a `Uuid` is; a float is not, and an `Option` does not say what `None` locks",
-    note = "write `#[derive(KeySegment)]` on a type of your own; of another one pass text by name, `key(\"…{{x}}…\", x = x.to_string())`, or what it dereferences to, `x = *x`"
+    note = "a key must be the same text in every process: integers, strings, `bool`, `char` and `Uuid` are; floats are not, and an `Option` does not say what `None` locks",
+    note = "derive `KeySegment` for your own type; for another type pass text by name, `key(\"…{{x}}…\", x = x.to_string())`, or what it dereferences to, `x = *x`"
 )]
 pub trait KeySegment {
     /// Whether the template asks for a width that pads with zeros.
