@@ -58,8 +58,9 @@ const NOT_RUN: &str = "`#[redis_lock]` would release the lock before the future 
                        await it in the body of an `async fn` and return what it yields, or put the \
                        lock on the function that awaits it";
 
-const LAZY: &str = "`#[redis_lock]` would release the lock before this stream runs, for a stream does \
-                    nothing until it is read; collect it in the body and return the items, or put the \
+const LAZY: &str = "`#[redis_lock]` would release the lock before this stream runs, because a \
+                    stream does nothing until it is read; collect it in the body and return the \
+                    items, or put the \
                     lock on the function that reads it";
 
 /// An argument, as the outer signature and the body see it.

@@ -155,8 +155,7 @@ fn places(options: &Options) -> Vec<&Expr> {
 /// Reports a `return` of a value in an option: the body has not run yet.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     for found in leaving::values(expressions(options)) {
-        let message = "an option may leave the function with an error, not with a value, for the body \
-                       has not run; write `return Err(…)`, or return the value from the body";
+        let message = "an option may return an error from the function but no value, because the body has not run; write `return Err(…)`, or return the value from the body";
         mistakes.at(found, message);
     }
 }

@@ -66,7 +66,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
-        meant_by: &[("name id resource lock lockname lockkey", "what is locked is called `key`")],
+        meant_by: &[("name id resource lock lockname lockkey", "`key` names what is locked")],
         read: |options, name, entry, input| {
             let value = key(&name, entry.example, input)?;
             options.set_key(name, value)
@@ -89,7 +89,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
             ("exclusive mutex", "exclusive is the default, leave it out"),
             (
                 "mode kind type locktype rwlock readwrite",
-                "exclusive is the default; other sorts are `read`, `write` or `permits = 4`",
+                "exclusive is the default; other kinds are `read`, `write` or `permits = 4`",
             ),
         ],
         read: |options, name, _, input| {
@@ -111,7 +111,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "permits = 4",
         meant_by: &[(
             "semaphore max limit concurrency maxconcurrency maxconcurrent slots count permit",
-            "how many may hold it at once is `permits = n`",
+            "`permits = n` limits how many calls hold the lock at once",
         )],
         read: |options, name, entry, input| {
             let value = assigned(&name, input, entry.example, permits)?;
@@ -124,17 +124,17 @@ pub(super) static OPTIONS: [Entry; 36] = [
         meant_by: &[
             (
                 "timeout locktimeout",
-                "`ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait",
+                "`ttl` is how long the lease outlives a dead holder, and `wait` how long a call \
+                 may wait",
             ),
             (
                 "lease leasetime leaseduration expire expires expiry expiretime expiration \
                  expiresin ex px duration lockduration",
-                "the lease is called `ttl`",
+                "`ttl` is the length of the lease",
             ),
             (
                 "lockatmostfor atmost atmostfor",
-                "`ttl` is how long the lock outlives a holder that died, `max_hold` the most that \
-                 a holder that lives may keep it",
+                "`ttl` is how long the lock outlives a dead holder, and `max_hold` how long a living one may keep it",
             ),
         ],
         read: value!(ttl, Lease::parse),
@@ -146,7 +146,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
             "blocking nowait trylock retry retries retrycount retrydelay retryinterval \
              attempts blockingtimeout waittime waittimeout waitfor maxwait acquiretimeout \
              acquirewait patience",
-            "how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`",
+            "`wait` limits how long a call waits: `\"5s\"`, `\"forever\"` or `\"none\"`",
         )],
         read: value!(wait, Waiting::parse),
     },
@@ -165,7 +165,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "max_hold = \"10m\"",
         meant_by: &[(
             "holdlimit maxduration runtimelimit",
-            "how long a holder that lives may keep the lock is `max_hold`",
+            "`max_hold` limits how long a living holder keeps the lock",
         )],
         read: time!(
             max_hold,
@@ -177,7 +177,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "min_hold = \"1m\"",
         meant_by: &[(
             "lockatleastfor atleast atleastfor cooldown",
-            "how long the lock is kept at least is `min_hold`",
+            "`min_hold` keeps the lock at least that long",
         )],
         read: time!(min_hold, "a min_hold of zero is the default; leave it out"),
     },
@@ -185,11 +185,11 @@ pub(super) static OPTIONS: [Entry; 36] = [
         name: "once",
         example: "once = \"24h\"",
         meant_by: &[
-            ("period every runonce onceper", "for how long a success is remembered is `once`"),
+            ("period every runonce onceper", "`once` sets how long a success is remembered"),
             (
                 "unique exclusiveuntil",
-                "a call is skipped while another one runs by `wait = \"none\", on_busy = …`, and after a \
-                 success by `once = \"24h\"`",
+                "`wait = \"none\", on_busy = …` skips a call while another one runs; `once = \
+                 \"24h\"` skips it after a success",
             ),
         ],
         read: time!(once, "a success that is remembered for no time is the default; leave it out"),
@@ -200,16 +200,17 @@ pub(super) static OPTIONS: [Entry; 36] = [
         meant_by: &[
             (
                 "coalesce coalescing collapse merge",
-                "of calls that only bring something up to date, one waits with `queue = 1, on_busy = …`",
+                "with `queue = 1, on_busy = …` one call waits, and the others are answered at once",
             ),
             (
                 "debounce throttle delay quiet",
-                "there is none, for no call is put off here: with `queue = 1` one call waits for the others, with `newest` \
-                 a newer call ends the older one",
+                "no option delays a call: with `queue = 1` one call waits for the others, with \
+                 `newest` a newer call ends the older one",
             ),
             (
                 "maxqueue maxqueued queuelimit queuesize queuelength backlog",
-                "how many calls may wait is `queue = n` over all processes, and `max_waiters = n` in this one",
+                "`queue = n` limits the waiting calls of all processes, and `max_waiters = n` \
+                 those of this process",
             ),
         ],
         read: value!(queue, places),
@@ -220,7 +221,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         meant_by: &[(
             "latest latestonly last lastwins replace restart supersede superseded preempt \
              cancelprevious cancelold cancelolder cancelinprogress cancelrunning switch switchmap",
-            "a newer call ends the older one with `newest`",
+            "with `newest` a newer call ends the older one",
         )],
         read: |options, name, _, input| {
             flag(&name, input)?;
@@ -233,13 +234,12 @@ pub(super) static OPTIONS: [Entry; 36] = [
         meant_by: &[
             (
                 "memoize memo cache cached remember result",
-                "the value of the call that has succeeded is given to later ones by \
-                 `once = \"24h\", replay`",
+                "`once = \"24h\", replay` gives later calls the value of the one that succeeded",
             ),
             (
                 "idempotent idempotency idempotencykey",
-                "a request that comes again gets the first answer by `once = \"24h\", replay`; \
-                 `same = payload` refuses another payload under its key",
+                "`once = \"24h\", replay` gives a repeated request the first answer; `same = \
+                 payload` refuses another payload under its key",
             ),
         ],
         read: |options, name, _, input| {
@@ -252,8 +252,8 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "share",
         meant_by: &[(
             "singleflight dedupe dedup deduplicate syncwrites stampede shareresult",
-            "calls that wait get the value of the one that runs by `share`; later ones by \
-             `once = \"24h\", replay`",
+            "`share` gives waiting calls the value of the one that runs; `once = \"24h\", \
+             replay` gives it to later calls",
         )],
         read: |options, name, _, input| {
             flag(&name, input)?;
@@ -265,7 +265,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "same = payload",
         meant_by: &[(
             "payload fingerprint requesthash bodyhash",
-            "what must not differ between calls with one key is `same = expr`",
+            "`same = expr` refuses calls with the same key and other input",
         )],
         read: value!(same, expression),
     },
@@ -275,7 +275,8 @@ pub(super) static OPTIONS: [Entry; 36] = [
         meant_by: &[(
             "skip fallback ontimeout iflocked skipiflocked onlocked oncontention orelse \
              otherwise default locktimeoutstrategy failstrategy",
-            "what to return when the lock is busy is `on_busy = value`, with a limit such as `wait = \"none\"`",
+            "`on_busy = value` is returned when the lock is busy; it needs a limit such as \
+             `wait = \"none\"`",
         )],
         read: value!(on_busy, expression),
     },
@@ -284,7 +285,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "on_done = Ok(None)",
         meant_by: &[(
             "ifdone alreadydone",
-            "what to return when it was done already is `on_done = value`, with `once`",
+            "`on_done = value` is returned when the work was done already; it needs `once`",
         )],
         read: value!(on_done, expression),
     },
@@ -293,7 +294,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "on_superseded = Ok(None)",
         meant_by: &[(
             "onreplaced oncancelled onnewer ifsuperseded",
-            "what to return when a newer call came is `on_superseded = value`, with `newest`",
+            "`on_superseded = value` is returned when a newer call came; it needs `newest`",
         )],
         read: value!(on_superseded, expression),
     },
@@ -302,7 +303,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         example: "on_error = |err| fallback(err)",
         meant_by: &[(
             "onfail onfailure error handler",
-            "what to return when the lock fails is `on_error = |err| value`",
+            "`on_error = |err| value` is returned when the lock fails",
         )],
         read: value!(on_error, handler),
     },
@@ -347,10 +348,7 @@ pub(super) static OPTIONS: [Entry; 36] = [
         name: "via",
         example: "via = self.locks",
         meant_by: &[
-            (
-                "client redis pool conn connection locks manager",
-                "which `Locks` to use is `via = expr`",
-            ),
+            ("client redis pool conn connection locks manager", "`via = expr` chooses the `Locks`"),
             ("namespace", "the namespace belongs to the manager: `Locks::builder().namespace(..)`"),
             (
                 "prefix cachenames",

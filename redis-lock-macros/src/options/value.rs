@@ -187,11 +187,7 @@ impl Time {
 
     /// Reads `"30s"` or an expression. `zero` says why nothing is too little.
     pub(crate) fn parse(input: ParseStream<'_>, zero: &str) -> Result<Self> {
-        Self::parse_beside(
-            input,
-            zero,
-            &[(&NO_TIMES, "leave the option out where there is no limit")],
-        )
+        Self::parse_beside(input, zero, &[(&NO_TIMES, "leave the option out for no limit")])
     }
 
     /// As [`parse`](Self::parse); `words` are those that say something else than a time, and what to
