@@ -176,9 +176,9 @@ pub(in crate::store::redis) async fn forgets(
     let is = |name, value| field(&answer, name).is_some_and(|it| it == value);
     let persists = is("appendonly", "yes") && is("appendfsync", "always");
     Ok((!persists).then(|| {
-        "with a `rejoin` of zero this node votes as soon as it has started, and it is not known to \
-         persist every write: one that has forgotten a lock votes for another holder; set appendonly \
-         yes and appendfsync always, or a `rejoin` that is longer than every lease"
+        "with a `rejoin` of zero this node votes as soon as it has started, and it does not report \
+         that it persists every write: if it forgets a lock, it votes for a second holder; set \
+         appendonly yes and appendfsync always, or a `rejoin` longer than every lease"
             .into()
     }))
 }
@@ -225,9 +225,8 @@ fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     let least = outage * 3 / 2;
     (ttl < least).then(|| {
         format!(
-            "a ttl of {ttl:.1?} is shorter than a fail-over may take ({outage:.1?}), so locks are \
-             lost in one although nothing else is: make it {least:.1?} or more, or have the nodes \
-             notice failures sooner"
+            "a ttl of {ttl:.1?} is shorter than a failover may take ({outage:.1?}), so a failover \
+             loses held locks: make it {least:.1?} or more, or let the nodes detect failures sooner"
         )
     })
 }
@@ -238,8 +237,8 @@ fn skew(own: i128, other: i128, doubt: Duration, named: &str) -> Option<String> 
     let apart = Duration::from_millis(u64::try_from((own - other).abs()).unwrap_or(u64::MAX));
     (apart > SKEW + doubt).then(|| {
         format!(
-            "its clock is {apart:.1?} apart from that of {named}: after a fail-over between the two \
-             leases end that much sooner or later, so keep the clocks together"
+            "its clock is {apart:.1?} apart from that of {named}: after a failover between the two, \
+             leases end that much sooner or later; keep the clocks together"
         )
     })
 }
@@ -248,7 +247,7 @@ fn skew(own: i128, other: i128, doubt: Duration, named: &str) -> Option<String> 
 pub(in crate::store::redis) fn few_replicas(linked: u32, wanted: u32) -> Option<String> {
     (linked < wanted).then(|| {
         format!(
-            "this server has {linked} replicas and {wanted} must have each lock, so none can be \
+            "this server has {linked} replicas and {wanted} must confirm each lock, so none can be \
              acquired"
         )
     })
