@@ -187,7 +187,7 @@ impl LocksBuilder {
     /// one. Needs the feature `rustls`.
     ///
     /// ```
-    /// # let (cert, key) = (Vec::new(), Vec::new());
+    /// # let (cert, key) = ("", "");
     /// let builder = redis_locks::Locks::builder().url("rediss://localhost").tls_identity(cert, key);
     /// ```
     #[cfg(feature = "rustls")]
@@ -206,7 +206,7 @@ impl LocksBuilder {
     /// to connect to. It is not called for the URLs that you name.
     ///
     /// ```
-    /// let nat = |_: &str, port| ("nat.example.com".to_owned(), port);
+    /// let nat = |_: &str, port: u16| ("nat.example.com".to_owned(), port);
     /// let builder = redis_locks::Locks::builder().url("redis-cluster://a:7000").address_map(nat);
     /// ```
     pub fn address_map(

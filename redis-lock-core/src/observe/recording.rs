@@ -9,7 +9,7 @@ use crate::{LockError, LockKind, Token};
 ///
 /// ```
 /// # let locks = redis_locks::Locks::in_memory().recorded();
-/// locks.mutex("order:7").blocking_acquire()?;
+/// let _guard = locks.mutex("order:7").blocking_acquire()?;
 /// assert_eq!(locks.records()[0].key, "order:7");
 /// # Ok::<_, redis_locks::LockError>(())
 /// ```
