@@ -295,8 +295,8 @@ fn h7_each_command_of_a_page_is_run_or_listed_as_not_run() {
         for line in shell_lines(&read(&page)) {
             seen += 1;
             let is_run = runs && line.contains("redis-lock ");
-            let spans = list.split('`').skip(1).step_by(2);
-            let is_listed = spans.into_iter().any(|span| line.contains(span));
+            let mut spans = list.split('`').skip(1).step_by(2);
+            let is_listed = spans.any(|span| line.contains(span));
             assert!(is_run || is_listed, "{page}: neither run nor listed in CONTRIBUTING: {line}");
         }
     }
