@@ -79,6 +79,16 @@ where
     /// The answer to a client whose request did not get its lock, or lost it, instead of the default one.
     ///
     /// Don't send the error's text: it names the key, and the host and process of the holder.
+    ///
+    /// ```
+    /// # use redis_locks_tower::LockLayer;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # let by_path = locks.clone();
+    /// let layer = LockLayer::new(locks, move |parts: &http::request::Parts| {
+    ///     Ok(Some(by_path.mutex(parts.uri.path()).no_wait()))
+    /// })
+    /// .on_error(|_error| http::Response::new(redis_locks_tower::Body::from("busy".to_owned())));
+    /// ```
     pub fn on_error<B>(
         self,
         answer: impl Fn(LockError) -> Response<B> + Send + Sync + 'static,
@@ -95,6 +105,16 @@ where
     /// task.
     ///
     /// A request that still waits for its lock ends as before. [`Locks::drain`] waits for such tasks.
+    ///
+    /// ```
+    /// # use redis_locks_tower::LockLayer;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # let by_path = locks.clone();
+    /// let layer = LockLayer::new(locks, move |parts: &http::request::Parts| {
+    ///     Ok(Some(by_path.mutex(parts.uri.path()).no_wait()))
+    /// })
+    /// .detached();
+    /// ```
     pub fn detached(self) -> Self {
         Self { is_detached: true, ..self }
     }

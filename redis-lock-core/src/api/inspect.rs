@@ -436,6 +436,12 @@ impl Locks {
     /// What the server is and can do, as [`status`](Self::status) says of the server of one lock. It
     /// takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout).
     ///
+    /// ```
+    /// # async fn show(locks: redis_locks::Locks) -> Result<(), redis_locks::LockError> {
+    /// println!("{}", locks.server_info().await?.version);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`status`](Self::status).
     ///

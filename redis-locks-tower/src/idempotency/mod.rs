@@ -84,6 +84,12 @@ pub struct Scope;
 impl Scope {
     /// All clients share their keys: a client that guesses a key of another one gets its answer. For services whose
     /// answers anyone may read.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone());
+    /// ```
     #[must_use]
     pub fn everyone() -> fn(&Parts) -> String {
         |_| String::new()
@@ -136,26 +142,58 @@ impl<F> IdempotencyLayer<F> {
     /// another. [`Scope::everyone`] is for services that have no such thing; an empty text means the same.
     ///
     /// The text is a part of the key at the lock server, so don't use secrets.
+    ///
+    /// ```
+    /// # use redis_locks_tower::IdempotencyLayer;
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(|parts: &http::request::Parts| {
+    ///     parts.extensions.get::<u64>().map(|user| format!("user:{user}")).unwrap_or_default()
+    /// });
+    /// ```
     pub fn scope<G: Fn(&Parts) -> String>(self, scope: G) -> IdempotencyLayer<G> {
         IdempotencyLayer { locks: self.locks, settings: self.settings, scope }
     }
 
     /// How long an answer is remembered, counted from the start of its request. 24 hours by default.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).remember(std::time::Duration::from_secs(3_600));
+    /// ```
     pub fn remember(self, period: Duration) -> Self {
         self.set(|settings| settings.remember = period)
     }
 
     /// How long a request waits for the answer of a running request with its key. Not at all by default.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).wait(std::time::Duration::from_secs(5));
+    /// ```
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait.into())
     }
 
     /// The methods whose keys count, instead of `POST` and `PATCH`. Other requests run without a lock.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).methods([http::Method::POST]);
+    /// ```
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.set(|settings| settings.methods = methods.into_iter().collect())
     }
 
     /// Which answers are remembered, by their head. By default all with a status below 500.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).remember_if(|head| head.status.is_success());
+    /// ```
     pub fn remember_if(
         self,
         rule: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
@@ -164,21 +202,45 @@ impl<F> IdempotencyLayer<F> {
     }
 
     /// Answers 400 to a request without a key, if it has one of the [`methods`](Self::methods).
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).required();
+    /// ```
     pub fn required(self) -> Self {
         self.set(|settings| settings.is_required = true)
     }
 
     /// What happens while the lock server can't be used. By default 503.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Pass, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).on_outage(Pass);
+    /// ```
     pub fn on_outage(self, choice: OnOutage) -> Self {
         self.set(|settings| settings.on_outage = choice)
     }
 
     /// The largest payload of a request with a key, in bytes: 64 KiB by default. It is read before the handler runs.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).largest_body(1024 * 1024);
+    /// ```
     pub fn largest_body(self, bytes: usize) -> Self {
         self.set(|settings| settings.largest_body = bytes)
     }
 
     /// Also stores this header of answers, such as `set-cookie`.
+    ///
+    /// ```
+    /// # use redis_locks_tower::{IdempotencyLayer, Scope};
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let layer = IdempotencyLayer::new(locks).scope(Scope::everyone()).store_header("set-cookie");
+    /// ```
     pub fn store_header(self, name: impl AsRef<str>) -> Self {
         self.set(|settings| settings.stored_headers.push(name.as_ref().to_owned()))
     }
