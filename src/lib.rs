@@ -122,7 +122,7 @@ pub use redis_lock_macros::redis_lock;
 ///         Ok(())
 ///     }
 ///
-///     #[redis_lock(key = "report", ttl = "1m")] // a ttl of its own
+///     #[redis_lock(key = "report", ttl = "1m")] // another ttl
 ///     async fn report(&self) -> Result<(), LockError> {
 ///         Ok(())
 ///     }

@@ -255,7 +255,7 @@ impl<'a> Expansion<'a> {
         self.within(&quote!(#krate::__private_0_1::Scope::new(#fixed)), run)
     }
 
-    /// A `match`, so that a `let` of the function binds nothing of ours.
+    /// A `match`, so that a `let` of the function can't see our variables.
     fn within(&self, made: &TokenStream, run: TokenStream) -> TokenStream {
         let (scope, shadowed) = (local("scope"), self.shadowed());
         quote!(#shadowed match &#made { #scope => { #run } })
@@ -330,8 +330,7 @@ impl<'a> Expansion<'a> {
     /// The body is an arm and not what follows, because a `let` of the guard is what
     /// `clippy::significant_drop_tightening` would speak about.
     ///
-    /// A body that asks for nothing, and needs nothing of the lock, begins when the lock is
-    /// held.
+    /// A body that doesn't use the lock begins when the lock is held.
     fn acquired(&self, body: &Group, asks: bool) -> TokenStream {
         let scope = local("scope");
         let guard = self.guard();

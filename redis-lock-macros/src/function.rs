@@ -119,7 +119,7 @@ fn starts_function(input: ParseStream<'_>) -> bool {
     }
 }
 
-/// The braces, also if they come out of a `macro_rules!` fragment.
+/// The braces, even from a `macro_rules!` fragment.
 fn body(input: ParseStream<'_>) -> Result<Group> {
     let mut tree: TokenTree = input.parse()?;
     loop {

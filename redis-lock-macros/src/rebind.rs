@@ -58,7 +58,7 @@ pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
 }
 
 /// [`inside`], with [`patterns`] already taken apart around it. An argument that may be `taken` stays
-/// where it is, as it may be gone.
+/// in place, because it may be gone.
 pub(crate) fn names(
     function: &Function,
     arguments: &[Argument],

@@ -113,7 +113,7 @@ impl LocksBuilder {
     }
 
     /// A quorum of independent servers: an odd number, at least three. A lock is held when a majority of
-    /// the servers has it, so it survives the loss of any minority.
+    /// the servers grants it, so it survives the loss of any minority.
     ///
     /// Each of these URLs is one server, with its credentials. The servers must fail independently and must not be
     /// replicas of each other. A node that can't be reached does not stop the others. A quorum has mutexes, read-write
@@ -226,7 +226,7 @@ impl LocksBuilder {
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// // A primary and two replicas: a lock counts when one of these has it.
+    /// // A primary and two replicas: a lock counts when one of these confirms it.
     /// let sentinels = ["redis://a:26379", "redis://b:26379", "redis://c:26379"];
     /// let builder = redis_locks::Locks::builder().sentinel(sentinels, "mymaster");
     /// let locks = builder.replicas(1).open()?;

@@ -71,7 +71,7 @@ impl LockRequest {
     /// # async fn main() -> Result<(), redis_locks::LockError> {
     /// # let locks = redis_locks::Locks::in_memory();
     /// let Some(guard) = locks.mutex("report").try_acquire().await? else {
-    ///     return Ok(()); // another holder has it
+    ///     return Ok(()); // busy
     /// };
     /// guard.release().await?;
     /// # Ok(()) }
@@ -270,8 +270,7 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
-    /// [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only if trying again can't help, such as
+    /// As [`acquire`](Self::acquire), each time it contends: a wait that runs out is [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only if trying again can't help, such as
     /// for a missing right. After an outage, a request that does not wait waits for up to a second.
     /// [`Lost`](LockError::Lost) when a body had ended before the loss was known. That body is not run
     /// again, because its effects may have happened.
@@ -346,8 +345,8 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when another task of
-    /// a current-thread runtime on this thread holds the lock. That task can't run while this call
+    /// As [`acquire`](Self::acquire). It is [`Reentrant`](LockError::Reentrant), too, if another task of a
+    /// current-thread runtime on this thread holds the lock. That task can't run while this call
     /// blocks the thread, so a wait without a limit would never end.
     pub fn blocking_acquire(self) -> Result<Guard, LockError> {
         acquire::blocking(self)

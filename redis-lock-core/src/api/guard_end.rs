@@ -129,8 +129,8 @@ impl Guard {
     /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
     /// state of commands that are still in flight.
     ///
-    /// Two guards have nothing to pass on, and give a token that can't be adopted: one whose lock was
-    /// lost, and one that [joined](crate::LockRequest::reentrant) an outer hold, which keeps the lock.
+    /// The token can't be adopted if the guard has nothing to pass on: its lock was lost, or the guard
+    /// [joined](crate::LockRequest::reentrant) an outer hold, which keeps the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -201,8 +201,8 @@ impl Guard {
         outcome
     }
 
-    /// Releases the lock, or completes it. Returns the outcome where it is known at once; else it is reported to what
-    /// `confirm` makes.
+    /// Releases the lock, or completes it. Returns the outcome if it is known at once. Otherwise `confirm` makes what the
+    /// outcome is reported to.
     pub(crate) fn give_back(
         &self,
         finish: &Finish,
@@ -215,8 +215,7 @@ impl Guard {
     }
 }
 
-/// Tells those who wait in this process what has become of the call whose value they are to have, also when that
-/// call is dropped.
+/// Tells the waiters of this process how the call ended whose value they wait for, even if it was dropped.
 struct SharingGuard<'a> {
     guard: &'a Guard,
     /// Whether that call gets its own value.

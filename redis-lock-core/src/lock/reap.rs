@@ -426,7 +426,7 @@ impl PendingReleases {
     }
 }
 
-/// One entry of the count. Dropping it ends the entry, also when a bug makes its owner panic.
+/// One entry of the count. Dropping it ends the entry, even if a bug makes its owner panic.
 #[derive(Debug)]
 struct PendingRelease {
     all: Arc<PendingReleases>,

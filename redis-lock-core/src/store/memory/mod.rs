@@ -45,7 +45,7 @@ pub(crate) struct Memory {
 struct SharedLocks {
     state: State,
     managers: Managers,
-    /// By how much its clock is ahead of the one that leases are measured with. It begins with the time of day,
+    /// How far its clock is ahead of the clock that leases are measured with. It begins with the time of day,
     /// because fencing numbers come from it and must not fall when the machine restarts.
     ahead: Duration,
 }

@@ -97,7 +97,7 @@ pub(super) struct Node {
     heard: Moment,
     /// Why there is no connection; `None` before the first try has ended.
     trouble: Option<Fault>,
-    /// Why the connection is closed as soon as what has arrived was read.
+    /// Why the connection closes after the answers that have arrived are read.
     ends: Option<Fault>,
     /// What was asked on connections that were closed, and has no answer.
     lost: VecDeque<NodeAnswer>,

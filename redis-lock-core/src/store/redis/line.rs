@@ -97,7 +97,7 @@ impl ServerLine {
     /// Sends these commands.
     ///
     /// # Errors
-    /// Fails also when the socket does not take all bytes now.
+    /// The same errors, and one if the socket does not take all bytes now.
     pub(super) fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
         cmds.into_iter().for_each(|cmd| self.out().send(cmd));
         self.flush()?;
