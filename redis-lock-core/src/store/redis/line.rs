@@ -97,7 +97,7 @@ impl ServerLine {
     /// Sends these commands.
     ///
     /// # Errors
-    /// The same errors, and one if the socket does not take all bytes now.
+    /// Those of the socket, and one if it does not take all bytes now.
     pub(super) fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
         cmds.into_iter().for_each(|cmd| self.out().send(cmd));
         self.flush()?;
