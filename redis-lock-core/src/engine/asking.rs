@@ -66,7 +66,8 @@ impl<L: HasLink> Asking<L> {
                 true => shard.crowd(&id.main).waiting() + beside,
                 false => 0,
             };
-            core.step_in(&id, true, waiting, work, |machine, env| {
+            let asked = Arc::clone(&demand);
+            core.step_in(&id, Some(&asked), waiting, work, |machine, env| {
                 if core.is_draining() {
                     // The engine may have ended, so nothing may be asked, and then be released.
                     return;

@@ -21,8 +21,9 @@ use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
 use super::runtime::RuntimeId;
-use super::table::{Handle, Resident, Shard, Table};
+use super::table::{Handle, LineKeys, Resident, Shard, Table};
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::lock::{Effects, Env, Later, LineView, Machine, PendingReleases};
 use crate::observe;
@@ -156,15 +157,15 @@ impl Core {
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
     ) {
-        self.step_in(id, false, |_| 0, work, change);
+        self.step_in(id, None, |_| 0, work, change);
     }
 
-    /// The same for a machine that may have to be made first, if `makes` allows it. `waiting` counts the
+    /// The same for a machine that may have to be made first, for the demand in `makes`. `waiting` counts the
     /// calls that wait for its lock, if that matters.
     pub(super) fn step_in(
         &self,
         id: &LockId,
-        makes: bool,
+        makes: Option<&Demand>,
         waiting: impl FnOnce(&Shard) -> usize,
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &mut Env<'_, Handle>),
@@ -175,15 +176,23 @@ impl Core {
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let waiting = waiting(&shard);
-        let line = if makes { shard.line(id) } else { LineView::HasRoom };
+        let keys = makes.filter(|_| id.has_own_machine()).map(LineKeys::of);
+        let line = keys.as_ref().map_or(LineView::HasRoom, |keys| shard.line(keys));
         let heard = shard.heard_before(id);
-        let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
+        let visited = match makes {
+            Some(_) => Some(shard.get_or_create(id, keys)),
+            None => shard.visit(id),
+        };
         let Some((resident, timers)) = visited else { return };
         if let Some(heard) = heard {
             resident.machine.hear(heard, now);
         }
         let mut effects = std::mem::take(&mut work.effects);
-        let mut env = Env { line, waiting, ..self.env(now, &place, lingers, &mut effects) };
+        // Several keys may be asked for at other places as well.
+        let is_told = !id.has_own_machine() || self.places.only().is_some();
+        let answered = if is_told { place.answered() } else { Moment::START };
+        let base = self.env(now, &place, lingers, &mut effects);
+        let mut env = Env { line, waiting, answered, ..base };
         if let Err(fault) = contained(|| change(&mut resident.machine, &mut env)) {
             resident.machine.fail(&fault, &mut env);
         }
@@ -261,6 +270,7 @@ impl Core {
             lingers: lingers && !self.is_draining(),
             line: LineView::HasRoom,
             waiting: 0,
+            answered: Moment::START,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             pending: &self.pending,

@@ -136,8 +136,6 @@ fn needs_write(kind: BackendErrorKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
     use crate::domain::fault::FaultClass;
     use crate::engine::path::Path;
@@ -146,7 +144,7 @@ mod tests {
 
     fn place(id: PlaceId) -> Place {
         let path = Path::new(SECOND, 0);
-        Place { id, name: None, path, connector: None, hints_enabled: AtomicBool::new(false) }
+        Place::new(id, None, path, None)
     }
 
     fn at(seconds: u64) -> Moment {

@@ -71,7 +71,11 @@ impl Core {
 
     fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
         let is_unknown = matches!(outcome, Outcome::Unknown(_));
-        self.note_outcome(&self.places.of(&id.main), &outcome);
+        let place = self.places.of(&id.main);
+        self.note_outcome(&place, &outcome);
+        if outcome.is_answered() {
+            place.note_answer(Moment::now());
+        }
         let is_busy = matches!(outcome, Outcome::Answered(Answer::Busy(_)));
         let waiting = |shard: &Shard| match shard
             .get(id)
@@ -80,7 +84,7 @@ impl Core {
             Some(resident) if resident.machine.may_be_crowded() => shard.crowd(&id.main).refused,
             _ => 0,
         };
-        self.step_in(id, false, waiting, work, |machine, env| {
+        self.step_in(id, None, waiting, work, |machine, env| {
             machine.outcome(number, outcome, env);
         });
         if is_unknown {

@@ -1,7 +1,9 @@
 //! Nothing of what is over stays behind.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
@@ -147,4 +149,28 @@ fn the_engine_reads_again_when_tasks_have_asked_nothing_for_a_while() {
     have_a_task_read(&locks, &runtime);
     held.blocking_release().unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn calls_for_the_same_keys_wait_in_one_line_and_others_beside_it() {
+    let locks = Locks::in_memory();
+    let held = locks.mutex("b").blocking_acquire().unwrap();
+    let wait = |keys: [&str; 2]| {
+        let mut waiting = Box::pin(locks.all(keys).acquire());
+        let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        (waiting, polled.is_ready())
+    };
+    let same: Vec<_> = (0..4).map(|_| wait(["a", "b"])).collect();
+    let views = locks.link().views("lock:a");
+    assert_eq!(views.iter().filter(|view| view.queued.is_some()).count(), 2, "{views:?}");
+    assert_eq!(views.iter().filter(|view| view.queued.is_none()).count(), 2, "{views:?}");
+    // Nobody has `a` and `c`.
+    assert!(wait(["a", "c"]).1, "it waits behind those who want `b`");
+    held.blocking_release().unwrap();
+    for (waiting, is_ready) in same {
+        assert!(!is_ready);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        drop(runtime.block_on(waiting).unwrap());
+    }
+    assert!(locks.link().core().table.is_empty());
 }

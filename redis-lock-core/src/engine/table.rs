@@ -14,6 +14,8 @@ use super::idle_leases::LingerPauses;
 use super::path::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::names::Names;
 use crate::domain::value::StoredValue;
 use crate::lock::hold::Hold;
 use crate::lock::{Crowd, Heard, LineStanding, LineView, Machine};
@@ -26,8 +28,10 @@ const SHARDS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     residents: BTreeMap<LockId, Resident>,
-    /// The waiters of locks that several can hold.
-    lines: BTreeMap<Arc<str>, WaitingLine>,
+    /// The waiters of locks that have a machine for each call.
+    lines: BTreeMap<LineKeys, WaitingLine>,
+    /// What the machines of a key that have a number count as, in a line or not.
+    crowds: BTreeMap<Arc<str>, Crowd>,
     timers: Timers,
     pub(super) linger_pauses: LingerPauses,
 }
@@ -46,8 +50,12 @@ impl Shard {
     }
 
     /// A machine, which is made if need be, and the timers of the shard.
-    pub(crate) fn get_or_create(&mut self, id: &LockId) -> (&mut Resident, &mut Timers) {
-        let resident = self.residents.entry(id.clone()).or_insert_with(Resident::new);
+    pub(crate) fn get_or_create(
+        &mut self,
+        id: &LockId,
+        line: Option<LineKeys>,
+    ) -> (&mut Resident, &mut Timers) {
+        let resident = self.residents.entry(id.clone()).or_insert_with(|| Resident::new(line));
         (resident, &mut self.timers)
     }
 
@@ -57,10 +65,10 @@ impl Shard {
     }
 
     /// What a call finds of its line that comes now.
-    pub(super) fn line(&self, id: &LockId) -> LineView {
-        match self.lines.get(&id.main) {
-            Some(line) if id.has_own_machine() && line.is_full() => {
-                let is_refused = self.heard_first(&id.main).is_some_and(|heard| heard.is_refusal());
+    pub(super) fn line(&self, keys: &LineKeys) -> LineView {
+        match self.lines.get(keys) {
+            Some(line) if line.is_full() => {
+                let is_refused = self.heard_first(keys).is_some_and(|heard| heard.is_refusal());
                 LineView::Full { is_refused }
             }
             _ => LineView::HasRoom,
@@ -69,14 +77,13 @@ impl Shard {
 
     /// What the first of its line has heard, for a machine that is held back.
     pub(super) fn heard_before(&self, id: &LockId) -> Option<Heard> {
-        let is_held_back = id.has_own_machine()
-            && self.get(id).is_some_and(|it| it.standing == LineStanding::HeldBack);
-        is_held_back.then(|| self.heard_first(&id.main)).flatten()
+        let resident = self.get(id).filter(|it| it.standing == LineStanding::HeldBack)?;
+        self.heard_first(resident.line.as_ref()?)
     }
 
-    fn heard_first(&self, main: &Arc<str>) -> Option<Heard> {
-        let number = *self.lines.get(main)?.asking.first()?;
-        self.get(&LockId { main: Arc::clone(main), number })?.machine.heard()
+    fn heard_first(&self, keys: &LineKeys) -> Option<Heard> {
+        let number = *self.lines.get(keys)?.asking.first()?;
+        self.get(&keys.machine(number)?)?.machine.heard()
     }
 
     /// A machine has come into its line, or has left it. Returns when the engine has to wake for those that
@@ -84,26 +91,29 @@ impl Shard {
     pub(super) fn change_line(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.residents.get_mut(id)?;
         resident.standing = resident.machine.standing();
-        let (standing, before) = (resident.standing, resident.crowd);
-        resident.crowd = resident.machine.crowd();
-        let line = self.lines.entry(Arc::clone(&id.main)).or_default();
-        line.crowd.leaves(before);
-        line.crowd.joins(resident.crowd);
-        line.stand(id.number, standing);
+        let before = mem::replace(&mut resident.crowd, resident.machine.crowd());
+        let crowd = self.crowds.entry(Arc::clone(&id.main)).or_default();
+        crowd.leaves(before);
+        crowd.joins(resident.crowd);
+        if *crowd == Crowd::default() {
+            self.crowds.remove(&id.main);
+        }
+        let keys = resident.line.clone()?;
+        let standing = resident.standing;
+        self.lines.entry(keys.clone()).or_default().stand(id.number, standing);
         let mut due = None;
         loop {
-            let heard = self.heard_first(&id.main);
-            let line = self.lines.get_mut(&id.main)?;
-            let Some(number) = line.advance() else { break };
-            let next = LockId { main: Arc::clone(&id.main), number };
+            let heard = self.heard_first(&keys);
+            let Some(number) = self.lines.get_mut(&keys)?.advance() else { break };
+            let next = keys.machine(number)?;
             let Some((resident, timers)) = self.visit(&next) else { continue };
             resident.standing = LineStanding::Asks;
             heard.into_iter().for_each(|heard| resident.machine.hear(heard, now));
             resident.machine.come_forward(now);
             due = timers.settle(&next, resident).into_iter().chain(due).min();
         }
-        if self.lines.get(&id.main).is_some_and(WaitingLine::is_empty) {
-            self.lines.remove(&id.main);
+        if self.lines.get(&keys).is_some_and(WaitingLine::is_empty) {
+            self.lines.remove(&keys);
         }
         due
     }
@@ -127,7 +137,7 @@ impl Shard {
 
     /// The calls that wait in all machines of a key.
     pub(super) fn crowd(&self, main: &str) -> Crowd {
-        let mut crowd = self.lines.get(main).map(|line| line.crowd).unwrap_or_default();
+        let mut crowd = self.crowds.get(main).copied().unwrap_or_default();
         let pooled = self.get(&LockId::mutex(main));
         crowd.joins(pooled.map(|resident| resident.machine.crowd()).unwrap_or_default());
         crowd
@@ -268,7 +278,8 @@ impl Table {
     pub(crate) fn sizes(&self) -> [usize; 3] {
         let each = self.shards().map(|(shard, _)| {
             let shard = shard.lock();
-            [shard.residents.len(), shard.timers.0.len(), shard.lines.len()]
+            let lines = shard.lines.len().max(shard.crowds.len());
+            [shard.residents.len(), shard.timers.0.len(), lines]
         });
         each.fold([0; 3], |sum, shard| std::array::from_fn(|at| sum[at] + shard[at]))
     }
@@ -337,9 +348,11 @@ pub(crate) struct Resident {
     pub(super) timer: Moment,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
-    /// Its position in the line of its key.
+    /// The keys whose line it waits in, if it has a number.
+    line: Option<LineKeys>,
+    /// Its position in that line.
     standing: LineStanding,
-    /// What it counts as in that line.
+    /// What it counts as among those that wait for its key.
     crowd: Crowd,
     /// The demand by whose other keys it is found, and what it counts as there.
     pub(super) beside: NotedBeside,
@@ -351,11 +364,12 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(line: Option<LineKeys>) -> Self {
         Self {
             machine: Machine::new(),
             timer: Moment::NEVER,
             indexed: None,
+            line,
             standing: LineStanding::Outside,
             crowd: Crowd::default(),
             beside: None,
@@ -370,18 +384,33 @@ impl Resident {
     }
 }
 
-/// How many calls of a process ask the server for a lock that several can hold: more than a release lets
-/// in at once. Few in tests, so that some are held back.
+/// The keys that the calls of one line wait for: all of them, because a call that waits for other keys as well
+/// must not keep back one that needs less.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct LineKeys(Arc<[Arc<str>]>);
+
+impl LineKeys {
+    pub(super) fn of(demand: &Demand) -> Self {
+        Self(demand.names.all().map(Names::shared_main).collect())
+    }
+
+    /// A machine of its calls.
+    fn machine(&self, number: u64) -> Option<LockId> {
+        let main = Arc::clone(self.0.first()?);
+        Some(LockId { main, number })
+    }
+}
+
+/// How many calls of a process ask the server for one lock by machines of their own: more than a release
+/// lets in at once. Few in tests, so that some are held back.
 const MOST_ASK: usize = if cfg!(test) { 2 } else { 32 };
 
-/// The calls of this process that wait for a lock that several can hold, by the numbers of their machines,
-/// which are in the order of arrival.
+/// The calls of this process that wait for the same keys, by the numbers of their machines, which are in the
+/// order of arrival.
 #[derive(Debug, Default)]
 struct WaitingLine {
     asking: BTreeSet<u64>,
     held_back: BTreeSet<u64>,
-    /// Of all machines of the key that have a number, also outside of the line.
-    crowd: Crowd,
 }
 
 impl WaitingLine {
@@ -390,7 +419,7 @@ impl WaitingLine {
     }
 
     fn is_empty(&self) -> bool {
-        self.asking.is_empty() && self.held_back.is_empty() && self.crowd == Crowd::default()
+        self.asking.is_empty() && self.held_back.is_empty()
     }
 
     fn stand(&mut self, number: u64, standing: LineStanding) {
@@ -419,7 +448,7 @@ mod tests {
     #[test]
     fn a_timer_that_has_rung_is_not_set_any_more() {
         let (mut shard, id, at) = (Shard::default(), LockId::mutex("a"), Moment::from_nanos(1_000));
-        let (resident, timers) = shard.get_or_create(&id);
+        let (resident, timers) = shard.get_or_create(&id, None);
         resident.timer = at;
         timers.0.insert((at, id.clone()));
         let mut due = Vec::new();
@@ -434,7 +463,7 @@ mod tests {
     fn the_machines_of_a_key_are_all_of_its_and_no_others() {
         let mut shard = Shard::default();
         for (main, number) in [("a", 0), ("a", 7), ("a", u64::MAX), ("b", 0), ("", 1), ("a\0", 0)] {
-            shard.get_or_create(&LockId { main: main.into(), number });
+            shard.get_or_create(&LockId { main: main.into(), number }, None);
         }
         assert_eq!(shard.of_key("a").count(), 3);
     }

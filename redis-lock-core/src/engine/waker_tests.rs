@@ -141,7 +141,7 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
     core.act(|work| {
         core.step_in(
             &id,
-            true,
+            Some(&demand),
             |_| 0,
             work,
             |machine, env| {

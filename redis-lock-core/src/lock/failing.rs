@@ -44,9 +44,13 @@ impl<W> Machine<W> {
                 self.refuse(waiter, env);
             }
         }
-        if let Stage::Contending(contending) = &self.stage
+        if let Stage::Contending(contending) = &mut self.stage
             && contending.is_in_trouble(self.open.is_some())
         {
+            if !matches!(contending.heard.last_answer, LastAnswer::Failed(_)) {
+                // A server that answers other questions is slow, and this one has its turn.
+                contending.heard.useful = contending.heard.useful.max(env.answered);
+            }
             let ended = self.waiters.over_outage(contending.heard.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);

@@ -1,5 +1,5 @@
 //! What this process knows of a lock beyond what the server knows: for people, and for the line of those that
-//! wait for a lock that several can hold.
+//! wait for a lock that several can hold, or for the same several keys.
 //!
 //! Each of these has a machine. The first of them queue at the server. The others are held back, and know of
 //! the server what the first of the line has learned.
@@ -75,13 +75,14 @@ pub(crate) enum LineView {
 }
 
 impl Demand {
-    /// Whether it waits in line with others of its process: those that wait for a lock that several can
-    /// hold, and pass no other by.
+    /// Whether it waits in line with others of its process: those that have machines of their own for the
+    /// same keys, and pass no other by.
     pub(super) fn waits_in_line(&self) -> bool {
-        let is_shared = self.kind.traits().mode.is_some() && self.adopts.is_none();
-        // A place of its own at the server is what `queue` counts.
-        let has_line = is_shared && self.terms.queue.is_none();
-        has_line && self.terms.fair && self.terms.wait != Wait::None
+        let has_machine = !self.kind.is_pooled() && self.adopts.is_none();
+        // A place of its own at the server is what `queue` counts, and `newest` is found by. What a mark at
+        // the key says to one call says nothing to the next.
+        let (terms, is_known) = (&self.terms, !self.terms.is_alone() && self.terms.once.is_none());
+        has_machine && is_known && terms.same.is_none() && terms.fair && terms.wait != Wait::None
     }
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct Env<'a, W> {
     /// How many other calls wait for the key in all its machines; zero unless the call that joins, or that the
     /// server refuses, has a limit for that.
     pub(crate) waiting: usize,
+    /// When the server of its key has last answered any question, as far as that says something of the open one.
+    pub(crate) answered: Moment,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,

@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use several::Several;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::path::Path;
@@ -41,6 +41,8 @@ pub(crate) struct Place {
     pub(crate) connector: Option<Arc<dyn Connector>>,
     /// Whether grants are announced by messages at present.
     pub(crate) hints_enabled: AtomicBool,
+    /// When it has last answered a question of a machine.
+    answered: AtomicU64,
 }
 
 impl Place {
@@ -50,7 +52,16 @@ impl Place {
         path: Path,
         connector: Option<Arc<dyn Connector>>,
     ) -> Self {
-        Self { id, name, path, connector, hints_enabled: AtomicBool::new(false) }
+        let (hints_enabled, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { id, name, path, connector, hints_enabled, answered }
+    }
+
+    pub(super) fn note_answer(&self, now: Moment) {
+        self.answered.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn answered(&self) -> Moment {
+        Moment::from_nanos(self.answered.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_unrouted(&self) -> bool {

@@ -158,7 +158,6 @@ impl Routing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use super::*;
@@ -168,8 +167,7 @@ mod tests {
     fn place(name: &NodeName) -> Arc<Place> {
         let path = Path::new(Duration::from_secs(1), 0);
         let id = PlaceId::from(name.as_bytes()[0]);
-        let (name, hints_enabled) = (Some(Arc::clone(name)), AtomicBool::new(false));
-        Arc::new(Place { id, name, path, connector: None, hints_enabled })
+        Arc::new(Place::new(id, Some(Arc::clone(name)), path, None))
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A call that is held back because many others of its process wait before it.
 
 use super::*;
+use crate::domain::demand::LockTerms;
 use crate::domain::kind::Kind;
 
 const FULL: LineView = LineView::Full { is_refused: false };
@@ -49,6 +50,33 @@ fn first(bench: &Bench, outcome: Outcome) -> Bench {
 }
 
 #[test]
+fn those_who_want_several_keys_wait_in_line_unless_a_mark_may_answer_them() {
+    let all = |change: fn(&mut LockTerms)| {
+        let demand = writer(Wait::Forever).with(change);
+        Demand { kind: Kind::All { ordered: false }, ..demand }.waits_in_line()
+    };
+    assert!(all(|_| {}));
+    assert!(!all(|terms| terms.once = Some(secs(60))) && !all(|terms| terms.same = Some(1)));
+    assert!(!all(|terms| terms.newest = true) && !all(|terms| terms.wait = Wait::None));
+}
+
+#[test]
+fn a_server_that_answers_others_is_slow_and_not_out() {
+    let mut bench = Bench::new();
+    bench.ask(1, writer(Wait::Forever));
+    bench.asked();
+    for _ in 0..10 {
+        bench.tick(9_000);
+        bench.answered = bench.moment();
+    }
+    assert!(bench.is_silent(), "its question is among those that the server has yet to answer");
+    bench.tick(9_000);
+    assert!(bench.is_silent());
+    bench.tick(2_000);
+    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Backend { .. })]));
+}
+
+#[test]
 fn it_asks_nothing_until_it_comes_forward() {
     let mut bench = Bench::held_back(Wait::Forever);
     for event in [Machine::connected, Machine::listening] {
@@ -76,7 +104,8 @@ fn who_passes_others_by_or_does_not_wait_or_comes_where_it_may_be_free_asks_at_o
         (limited(FULL), true),
         (limited(refused), false),
         ((writer(Wait::Forever), refused), false),
-        ((Demand { kind: Kind::All { ordered: false }, ..writer(Wait::Forever) }, refused), true),
+        ((Demand { kind: Kind::All { ordered: false }, ..writer(Wait::Forever) }, refused), false),
+        ((Demand { kind: Kind::Mutex, ..writer(Wait::Forever) }, refused), true),
     ] {
         let mut bench = Bench::new();
         bench.line = line;

@@ -50,6 +50,7 @@ pub(crate) struct Bench {
     lingers: bool,
     line: LineView,
     waiting: usize,
+    answered: Moment,
     listening: bool,
     spread: u8,
 }
@@ -88,6 +89,7 @@ impl Bench {
             lingers: true,
             line: LineView::HasRoom,
             waiting: 0,
+            answered: Moment::START,
             listening: false,
             spread: 0,
         }
@@ -105,6 +107,7 @@ impl Bench {
             lingers: self.lingers,
             line: self.line,
             waiting: self.waiting,
+            answered: self.answered,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,
