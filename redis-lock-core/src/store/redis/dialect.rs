@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::decode;
+use crate::domain::fault::Fault;
 
 /// What a server can do without scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,6 +61,28 @@ impl Dialect {
             cmd.arg(0).arg(MOST_READ);
         }
         cmd
+    }
+
+    /// The commands that read a value that may be empty, or enough of it, and whether there is one.
+    pub(super) fn value_or_none(self, key: &str) -> impl Iterator<Item = Cmd> + use<> {
+        let exists = (self == Self::Ranges).then(|| words(["EXISTS", key]));
+        std::iter::once(self.value(key)).chain(exists)
+    }
+
+    /// The answer to the first of those commands, or nil.
+    pub(super) fn there(
+        self,
+        mut next: impl FnMut() -> Result<Value, Fault>,
+    ) -> Result<Value, Fault> {
+        let value = next()?;
+        if self != Self::Ranges {
+            return Ok(value);
+        }
+        match next()? {
+            Value::Int(0) => Ok(Value::Nil),
+            Value::ServerError(error) => Err(decode::refusal(&error)),
+            _ => Ok(value),
+        }
     }
 
     /// The command that asks for the rest of a key's ttl.

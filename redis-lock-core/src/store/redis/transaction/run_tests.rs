@@ -8,6 +8,8 @@ use testbed::{Proxy, Server, ServerBinary, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Pool, Setting, run};
+use crate::BackendErrorKind;
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::dialect::Dialect;
@@ -47,8 +49,19 @@ impl Scene {
     }
 
     fn run(&self, verb: Verb) -> Answer {
+        self.try_run(verb).unwrap()
+    }
+
+    fn try_run(&self, verb: Verb) -> Result<Answer, Fault> {
         let command = Command { names: key(), kind: Kind::Mutex, verb, timeout: TTL };
-        self.runtime.block_on(run(&self.setting, &command)).unwrap()
+        self.runtime.block_on(run(&self.setting, &command))
+    }
+
+    /// How many bytes the server has sent.
+    fn sent(&self) -> u64 {
+        let info: String = self.server.run("INFO stats");
+        let field = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        field.unwrap().trim().parse().unwrap()
     }
 
     fn set(&self, value: &[u8], left: Duration) {
@@ -191,20 +204,41 @@ fn a_long_value_of_another_program_is_ended_by_force() {
 }
 
 #[test]
+fn of_a_value_at_the_key_of_a_fence_or_a_tombstone_only_the_beginning_is_read() {
+    let scene = Scene::on(ServerBinary::any());
+    let token = direct::token(2);
+    for key in [key().fence(), key().tombstone(&token)] {
+        scene.server.query::<()>(redis::cmd("SETRANGE").arg(key).arg(70 << 20).arg("x")).unwrap();
+    }
+    let before = scene.sent();
+    let acquire = |fences| Acquire { fences, ..Acquire::of(Arc::clone(&token), Some(TTL)) };
+    let fenced = scene.try_run(Verb::Acquire(acquire(1)));
+    assert!(fenced.is_err_and(|fault| fault.kind == BackendErrorKind::Foreign));
+    let answer = scene.run(Verb::Acquire(acquire(0)));
+    assert!(!matches!(answer, Answer::Held { .. }), "its token is refused: {answer:?}");
+    let check = scene.run(Verb::Check { token });
+    assert!(matches!(check, Answer::Gone { because: Some(_), .. }), "{check:?}");
+    assert!(scene.sent() - before < 200_000, "{}", scene.sent() - before);
+    // What is empty is there.
+    let token = direct::token(3);
+    scene.server.query::<()>(redis::cmd("SET").arg(key().tombstone(&token)).arg("")).unwrap();
+    let answer = scene.run(Verb::Acquire(Acquire::of(token, Some(TTL))));
+    assert!(!matches!(answer, Answer::Held { .. }), "{answer:?}");
+    scene.server.query::<()>(redis::cmd("SET").arg(key().fence()).arg("")).unwrap();
+    let acquire = Acquire { fences: 1, ..Acquire::of(direct::token(4), Some(TTL)) };
+    assert!(scene.try_run(Verb::Acquire(acquire)).is_err(), "no number follows an empty value");
+}
+
+#[test]
 fn of_a_value_of_another_program_only_the_beginning_is_read() {
     let scene = Scene::on(ServerBinary::any());
     scene.set(&vec![b'x'; 70 << 20], TTL);
-    let sent = || -> u64 {
-        let info: String = scene.server.run("INFO stats");
-        let field = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
-        field.unwrap().trim().parse().unwrap()
-    };
-    let before = sent();
+    let before = scene.sent();
     let queue = || Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
     assert!(matches!(scene.run(Verb::Acquire(queue())), Answer::Busy(_)));
     assert!(matches!(scene.run(Verb::Check { token: direct::token(2) }), Answer::Gone { .. }));
     let Answer::Seen(seen) = scene.run(Verb::Look) else { panic!("a look shows something") };
-    assert!(sent() - before < 200_000, "{}", sent() - before);
+    assert!(scene.sent() - before < 200_000, "{}", scene.sent() - before);
     let force = Verb::Force { tokens: Vec::new(), foreign: seen.foreign, because: "".into() };
     assert_eq!(scene.run(force), Answer::Done);
     assert_eq!(scene.stands(), None);

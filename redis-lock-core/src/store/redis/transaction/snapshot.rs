@@ -144,7 +144,7 @@ impl ReadPlan {
             reads.push(words(["PTTL", &names.latest()]));
         }
         if self.fence {
-            reads.push(words(["GET", &names.fence()]));
+            reads.extend(dialect.value_or_none(&names.fence()));
         }
         if self.value {
             reads.push(words(["GETRANGE", &names.value(), "0", "3"]));
@@ -153,7 +153,8 @@ impl ReadPlan {
             reads.push(words(["HGETALL", &names.shared()]));
             reads.push(words(["PTTL", &names.shared()]));
         }
-        reads.extend(self.tombstones.iter().map(|token| words(["GET", &names.tombstone(token)])));
+        let tombstones = self.tombstones.iter().map(|token| names.tombstone(token));
+        reads.extend(tombstones.flat_map(|key| dialect.value_or_none(&key)));
         reads
     }
 }
@@ -198,7 +199,7 @@ impl Snapshot {
             newest_tickets = note_latest(&mut entry, latest, end, &tickets)?;
         }
         if plan.fence {
-            entry.fence = counter(next()?, plan.lenient)?;
+            entry.fence = counter(dialect.there(&mut next)?, plan.lenient)?;
         }
         if plan.value && !may_store(next()?) {
             entry.value = Some((StoredValue::new("?"), Moment::NEVER));
@@ -207,7 +208,7 @@ impl Snapshot {
             entry.shared = sharing_of(next()?, next()?, now)?;
         }
         for token in &plan.tombstones {
-            if let Some(tombstone) = tombstone_of(next()?)? {
+            if let Some(tombstone) = tombstone_of(dialect.there(&mut next)?)? {
                 entry.tombstones.insert(Arc::clone(token), tombstone);
             }
         }

@@ -8,8 +8,8 @@ use redis::{Arg, Cmd, ServerError, Value};
 use super::plan::{DecisionTerms, NextStep, Planned, decide};
 use super::snapshot::{ReadPlan, Snapshot};
 use crate::domain::fault::{Fault, FaultClass};
+use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::{decode, encode};
 use crate::store::{Answer, Command, Verb};
 
 /// A command, and how far it is.
@@ -126,7 +126,7 @@ impl TransactionSteps {
                 | Verb::Check { .. }
         );
         let why = decode::ask_why(&self.command, answer).filter(|_| !reads_reason)?;
-        Some(encode::why(&why, why.verb.token()?))
+        Some(self.terms.dialect.value(&why.names.tombstone(why.verb.token()?)))
     }
 
     /// The answer as the caller gets it, with the reason.
