@@ -303,8 +303,8 @@ impl<W> Machine<W> {
             Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
             Outcome::Answered(Answer::Superseded { held }) => self.superseded(held, env),
-            Outcome::Answered(Answer::Crowded { waiting, holder }) => {
-                self.crowded_out(&open, waiting, holder.as_deref(), env);
+            Outcome::Answered(Answer::Crowded { waiting, holder, left }) => {
+                self.crowded_out(&open, waiting, holder.as_deref().map(|it| (it, left)), env);
             }
             Outcome::Answered(Answer::Shared(value)) => self.got_shared(&value, env),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {

@@ -306,12 +306,13 @@ impl<W> Machine<W> {
         &mut self,
         open: &Open,
         waiting: usize,
-        holder: Option<&str>,
+        holder: Option<(&str, Option<Duration>)>,
         env: &mut Env<'_, W>,
     ) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();
-        self.tell_done_or_crowded(holder, None, open.sent, env);
+        let (value, left) = holder.unzip();
+        self.tell_done_or_crowded(value, left.flatten(), open.sent, env);
         for waiter in self.waiters.drain() {
             let key = waiter.demand.key().to_owned();
             env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });

@@ -242,6 +242,8 @@ pub(crate) enum Answer {
         waiting: usize,
         /// The holder's value, where one holder can be named.
         holder: Option<String>,
+        /// How long its lease, or the mark that stands there, lasts, if it ends.
+        left: Option<Duration>,
     },
     /// A newer call has come. The token was taken out of the queue, and may have the lock.
     Superseded { held: bool },

@@ -8,7 +8,8 @@ fn limited(most: usize) -> Demand {
 }
 
 fn crowded(waiting: usize, holder: Option<&str>) -> Outcome {
-    Outcome::Answered(Answer::Crowded { waiting, holder: holder.map(Into::into) })
+    let (holder, left) = (holder.map(Into::into), Some(secs(60)));
+    Outcome::Answered(Answer::Crowded { waiting, holder, left })
 }
 
 #[test]
@@ -56,6 +57,9 @@ fn one_that_wants_to_do_it_once_is_told_that_it_was_done() {
     let question = bench.asked();
     let mark = Mark::value(MarkKind::Done, Token::fresh("n", "other").wire());
     bench.answer(&question, crowded(1, Some(&mark)));
-    assert!(matches!(bench.failed().remove(0).1, LockError::Done { .. }));
+    let (_, LockError::Done { at, until, .. }) = bench.failed().remove(0) else {
+        panic!("it was done")
+    };
+    assert!(until.duration_since(at).unwrap() >= secs(59), "until the mark ends");
     assert!(bench.is_silent() && bench.machine.is_idle());
 }

@@ -196,8 +196,8 @@ impl Entry {
     ) -> Answer {
         let Acquire { token, queue, .. } = terms;
         if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
-            let holder = self.blocker(kind, false, run.now).value;
-            return Answer::Crowded { waiting, holder };
+            let Blocker { value: holder, ttl: left, .. } = self.blocker(kind, false, run.now);
+            return Answer::Crowded { waiting, holder, left };
         }
         let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
         if is_first {

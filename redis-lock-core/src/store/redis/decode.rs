@@ -138,6 +138,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
                 .and_then(|count| usize::try_from(count).ok())
                 .unwrap_or_default(),
             holder: items.get(2).and_then(text),
+            left: integer(items.get(3)).and_then(left),
         }),
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1)).and_then(left),

@@ -36,9 +36,10 @@ pub(super) fn alike(
                     == other.value.as_deref().map(|value| value.trim_end_matches('+'));
             one.ttl == other.ttl && named && one.queued == other.queued
         }
-        (Ok(Answer::Crowded { waiting: one, .. }), Ok(Answer::Crowded { waiting: other, .. })) => {
-            one == other
-        }
+        (
+            Ok(Answer::Crowded { waiting: one, left: its_left, .. }),
+            Ok(Answer::Crowded { waiting: other, left, .. }),
+        ) => one == other && (kind != Kind::Mutex || its_left == left),
         (Ok(Answer::Gone { .. }), Ok(Answer::Gone { .. })) => true,
         (Ok(one), Ok(other)) => one == other,
         (Err(one), Err(other)) => one.class == other.class,

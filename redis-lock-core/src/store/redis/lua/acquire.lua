@@ -5,7 +5,7 @@
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
 --          in the queue; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
---          {-5, waiting, holder} so many wait that this token may not;
+--          {-5, waiting, holder, left} so many wait that this token may not;
 --          {-6, held} a newer call has come, and `held` is 1 when this token has the lock
 -- `newest` is 1 where this may be the first question of a call that ends older ones, and 2 in its later ones.
 place, fences = tonumber(place), tonumber(fences)
@@ -33,7 +33,7 @@ end
 
 local function busy(who, left, repaired)
   local crowd = crowd_of(queue, waiters, token, tonumber(most or 0))
-  if crowd then return {-5, crowd, shown(who)} end
+  if crowd then return {-5, crowd, shown(who), left} end
   if not is_known then come_last(latest, queue, waiters, token, place, last) end
   local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
