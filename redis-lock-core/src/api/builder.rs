@@ -277,7 +277,7 @@ impl LocksBuilder {
         self
     }
 
-    /// How long the server may take to answer one command: 2 seconds by default, at most ttl / 6, but
+    /// How long the server may take to answer one command: 2 seconds by default. A renewal has at most ttl / 6, but
     /// never less than 100 ms.
     ///
     /// ```

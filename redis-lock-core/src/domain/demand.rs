@@ -154,7 +154,7 @@ impl Options {
     }
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {
-        let (ttl, timeout) = (self.ttl.map(whole_millis), common.timeout);
+        let ttl = self.ttl.map(whole_millis);
         LockTerms {
             ttl,
             margin: self.margin.map_or(Duration::ZERO, whole_millis),
@@ -174,7 +174,7 @@ impl Options {
             label: Label::of(common.label, self.label.as_deref()).telling(self.share, self.same),
             linger: self.lingers().map(whole_millis),
             outage: self.outage,
-            timeout: ttl.map_or(timeout, |ttl| timeout.min(command_limit(ttl))),
+            timeout: common.timeout,
         }
     }
 }
@@ -184,6 +184,11 @@ impl LockTerms {
     /// process.
     pub(crate) fn is_alone(&self) -> bool {
         self.queue.is_some() || self.newest
+    }
+
+    /// How long a renewal may take: less where the lease would end before the next try.
+    pub(crate) fn renewal_timeout(&self) -> Duration {
+        self.ttl.map_or(self.timeout, |ttl| self.timeout.min(command_limit(ttl)))
     }
 }
 
@@ -307,7 +312,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn c14_a_short_lease_gets_a_short_patience() {
+    fn c14_only_the_renewals_of_a_short_lease_get_a_short_patience() {
+        let short = Options { ttl: Some(Duration::from_millis(400)), ..options() };
+        let terms = demand_of(&short, "k").terms;
+        assert_eq!(terms.timeout, Duration::from_secs(2));
+        assert_eq!(terms.renewal_timeout(), Duration::from_millis(100));
         assert_eq!(command_limit(Duration::from_millis(400)), Duration::from_millis(100));
         assert_eq!(command_limit(Duration::from_secs(6)), Duration::from_secs(1));
         assert_eq!(command_limit(Duration::from_secs(60)), Duration::from_secs(2));

@@ -461,7 +461,7 @@ impl<W> Machine<W> {
         }
         let number = env.number();
         let late_at = match about {
-            About::Renew | About::Cut => env.now.after(demand.terms.timeout),
+            About::Renew | About::Cut => env.now.after(demand.terms.renewal_timeout()),
             _ => Moment::NEVER,
         };
         let askers = Askers::default();
@@ -476,6 +476,8 @@ fn asked_ttl(demand: &Demand) -> Option<Duration> {
 }
 
 fn command(demand: &Demand, verb: Verb) -> Command {
-    let names = demand.names.clone();
-    Command { names, kind: demand.kind, verb, timeout: demand.terms.timeout }
+    let (names, terms) = (demand.names.clone(), &demand.terms);
+    let is_renewal = matches!(verb, Verb::Renew { .. } | Verb::Keep { .. });
+    let timeout = if is_renewal { terms.renewal_timeout() } else { terms.timeout };
+    Command { names, kind: demand.kind, verb, timeout }
 }

@@ -52,9 +52,8 @@ impl SimulatedCaller {
 
     async fn fulfil(&self, planned: &PlannedCall) {
         let mut call = CallRecord::new(What::Acquire, self.process, planned.keys.clone());
-        let timeout = self.timeout(planned.ttl);
-        call.bound = planned.wait.map(|wait| wait + timeout);
-        call.timeout = Some(timeout);
+        call.bound = planned.wait.map(|wait| wait + self.command_timeout);
+        call.timeout = Some(self.command_timeout);
         let outcome = {
             let begun = BegunCall::new(self, call);
             let outcome =
@@ -69,11 +68,6 @@ impl SimulatedCaller {
         if let Some(Ok(Got::Guard(guard))) = outcome {
             self.hold(planned, guard).await;
         }
-    }
-
-    /// How long one command for a lock of this ttl may take.
-    fn timeout(&self, ttl: u64) -> u64 {
-        self.command_timeout.min((ttl / 6).clamp(100 * MILLI, 2_000 * MILLI))
     }
 
     pub(super) fn request(&self, planned: &PlannedCall) -> LockRequest {
@@ -175,7 +169,7 @@ impl SimulatedCaller {
         let of_hold = |what| {
             let mut call = CallRecord::new(what, self.process, planned.keys.clone());
             call.token = Some(Arc::clone(guard.token().wire()));
-            call.bound = Some(self.timeout(planned.ttl));
+            call.bound = Some(self.command_timeout);
             BegunCall::new(self, call)
         };
         match act {
@@ -234,7 +228,7 @@ impl SimulatedCaller {
         let period = planned.once.map(Duration::from_nanos);
         call.known_until = period.map(|period| guard.hold().since.after(period));
         call.token = Some(Arc::clone(guard.token().wire()));
-        call.bound = Some(self.timeout(planned.ttl));
+        call.bound = Some(self.command_timeout);
         call.is_adopted = guard.hold().demand.adopts.is_some();
         call.was_valid = matches!(guard.state(), LockState::Held | LockState::Uncertain);
         let begun = BegunCall::new(self, call);
