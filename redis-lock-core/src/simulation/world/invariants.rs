@@ -29,7 +29,6 @@ impl World {
         if self.executor.woke_under_lock() {
             self.violated("a waker ran while one of the engine's locks was held");
         }
-        self.check_granted();
         self.check_given_up();
         self.check_ended();
         self.check_holds();
@@ -202,7 +201,10 @@ impl World {
         }
     }
 
+    /// A hold may be granted and given up in one step, and the grant is noted first: otherwise the hold would count as
+    /// one that was never given up, and a call that was busy because of it as one that was busy for nothing.
     pub(super) fn check_given_up(&mut self) {
+        self.check_granted();
         let given_up = std::mem::take(&mut self.books.borrow_mut().given_up);
         for (note, is_alone) in given_up {
             let now = clock::now();
