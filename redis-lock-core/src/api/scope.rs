@@ -352,6 +352,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_body_captures_has_room_in_the_future_of_a_call_once() {
+        let (locks, bytes) = (Locks::in_memory(), [0_u8; 16_384]);
+        let runs = locks.mutex("k").run(async move |_| {
+            std::hint::black_box(bytes);
+        });
+        let tried = locks.mutex("k").try_run(async move |_| {
+            std::hint::black_box(bytes);
+            Ok::<_, LockError>(())
+        });
+        let sizes = [size_of_val(&runs), size_of_val(&tried)];
+        assert!(sizes.iter().all(|size| *size <= 16_384 + 2_048), "{sizes:?}");
+    }
+
+    #[test]
     fn the_futures_of_try_run_and_lead_have_no_room_for_the_body() {
         let locks = Locks::in_memory();
         let large = async || {
