@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis_locks::{Guard, LockError, LockState, Locks};
 #[cfg(feature = "tracing")]
 use testbed::in_own_process;
-use testbed::{Server, eventually, holds_for};
+use testbed::{Server, eventually};
 use tokio::runtime::Runtime;
 
 #[cfg(feature = "tracing")]
@@ -21,6 +21,9 @@ use crate::support::*;
 use crate::trouble::{Gate, Trouble, within};
 
 const TTL: Duration = ms(900);
+
+/// Of a lock that has to be kept: a busy machine may be late by two thirds of it.
+const KEPT: Duration = ms(3_000);
 
 struct Troubled {
     trouble: Trouble,
@@ -142,7 +145,7 @@ impl Scene {
     fn assert_others_go_on(&self) {
         let locks = self.locks.clone();
         let kept = within("an acquisition", move || {
-            locks.mutex("kept").ttl(TTL).blocking_acquire().unwrap()
+            locks.mutex("kept").ttl(KEPT).blocking_acquire().unwrap()
         });
         for round in 0..20 {
             let locks = self.locks.clone();
@@ -159,7 +162,12 @@ impl Scene {
         eventually(PATIENCE, "it is queued", || self.server.exists("lock:{lock:waited}:~q"));
         theirs.blocking_release().unwrap();
         within("a hand-over", move || waiting.join().unwrap().unwrap().blocking_release().unwrap());
-        holds_for(TTL * 2, "the other lock is kept", || kept.state() == LockState::Held);
+        let mut least = KEPT;
+        eventually(PATIENCE, "the other lock is renewed", || {
+            let left = kept.remaining();
+            least = least.min(left);
+            left > least + ms(200)
+        });
         within("a release", move || kept.blocking_release().unwrap());
     }
 
@@ -176,6 +184,14 @@ impl Scene {
 
 /// Ends the test's own threads also when it fails.
 struct OpensAtEnd(Arc<Gate>);
+
+impl OpensAtEnd {
+    /// The same gate, to be opened before what is dropped later, and may report its end: a test that fails must
+    /// not hang.
+    fn early(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 impl Drop for OpensAtEnd {
     fn drop(&mut self) {
@@ -395,6 +411,7 @@ fn subscribers_that_block_for_a_crowd(path: Path) {
         // More than there may be threads to tell people.
         let keys: Vec<_> = (0..80).map(|number| format!("crowd{number} {path:?}")).collect();
         let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let _opens = scene.gate.early();
         for key in &keys {
             subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
         }
@@ -423,6 +440,7 @@ fn subscribers_that_block_at_a_crowd_of_losses(path: Path) {
         let take =
             |key: &String| scene.locks.mutex(key.as_str()).ttl(TTL).blocking_acquire().unwrap();
         let guards: Vec<_> = keys.iter().map(take).collect();
+        let _opens = scene.gate.early();
         for key in &keys {
             subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
             scene.server.query::<()>(redis::cmd("DEL").arg(format!("lock:{key}"))).unwrap();
