@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use redis_lock_core::{Done, Guard, Idle, LockKind, LockStatus, StoredValue};
+use redis_lock_core::{Done, Guard, Idle, LockKind, LockStatus, SecondCall, StoredValue};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -22,12 +22,16 @@ pub(crate) fn status(status: &LockStatus) -> Value {
             "fence": holder.fence,
             "idle": idle(holder.idle),
             "idle_since": idle_since(holder.idle).map(rfc3339),
+            "second_call": second_call(holder.second_call),
         })
     });
-    let waiters = status
-        .waiters
-        .iter()
-        .map(|waiter| json!({ "label": waiter.label, "since": waiter.since.map(rfc3339) }));
+    let waiters = status.waiters.iter().map(|waiter| {
+        json!({
+            "label": waiter.label,
+            "since": waiter.since.map(rfc3339),
+            "second_call": second_call(waiter.second_call),
+        })
+    });
     let nodes = status.server.nodes.iter().map(|node| {
         json!({
             "address": node.address,
@@ -74,6 +78,11 @@ fn idle(idle: Idle) -> Option<bool> {
         Idle::Since(_) => Some(true),
         _ => None,
     }
+}
+
+/// The option as the attribute says it; `None` without one.
+fn second_call(option: SecondCall) -> Option<String> {
+    (option != SecondCall::Waits).then(|| option.to_string())
 }
 
 fn idle_since(idle: Idle) -> Option<SystemTime> {

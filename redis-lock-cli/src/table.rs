@@ -4,7 +4,7 @@ use std::env;
 use std::io::{IsTerminal, stdout};
 use std::time::SystemTime;
 
-use redis_lock_core::{Holder, Idle, LockKind, LockStatus};
+use redis_lock_core::{Holder, Idle, LockKind, LockStatus, SecondCall};
 
 use crate::duration;
 use crate::timestamp::age;
@@ -59,7 +59,7 @@ pub(crate) fn lines(status: &LockStatus, coloured: bool) -> Vec<String> {
             Idle::Since(_) => " (idle)",
             _ => "",
         };
-        let who = name(holder) + state;
+        let who = name(holder) + state + &option(holder.second_call);
         let line = row([key, kind, held_for(holder), ttl(holder), waiters, who]);
         let contended = index == 0 && !status.waiters.is_empty();
         lines.push(if contended { paint(&line, YELLOW, coloured) } else { line });
@@ -80,7 +80,7 @@ pub(crate) fn details(status: &LockStatus, coloured: bool) -> Vec<String> {
         }
     }
     for holder in &status.holders {
-        lines.push(format!("  held by  {}", name(holder)));
+        lines.push(format!("  held by  {}{}", name(holder), option(holder.second_call)));
         if let Some(until) = holder.kept_until {
             lines.push(format!("    kept   for another {} by min_hold", left(until)));
         }
@@ -101,7 +101,7 @@ pub(crate) fn details(status: &LockStatus, coloured: bool) -> Vec<String> {
         ));
     }
     for waiter in &status.waiters {
-        let label = label(waiter.label.as_deref());
+        let label = label(waiter.label.as_deref()) + &option(waiter.second_call);
         let since = waiter.since.map(age).unwrap_or_default();
         lines.push(format!("  waits    {label}, for {since}"));
     }
@@ -128,6 +128,12 @@ fn left(until: SystemTime) -> String {
 
 fn label(label: Option<&str>) -> String {
     label.map_or_else(|| "no label".into(), plain)
+}
+
+/// What a call asked for besides its turn.
+fn option(option: SecondCall) -> String {
+    let shown = format!(" ({option})");
+    if option == SecondCall::Waits { String::new() } else { shown }
 }
 
 /// Who it is.

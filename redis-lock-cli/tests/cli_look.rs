@@ -40,6 +40,7 @@ fn show_has_the_documented_fields() {
             "holders": [{
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
                 "fence": guard.fence(), "idle": false, "idle_since": null,
+                "second_call": null,
             }],
             "server": {
                 "version": null, "release": null, "scripts": true, "topology": "single",
@@ -70,6 +71,29 @@ fn what_another_process_may_only_keep_is_shown_as_such() {
     });
     let plain = text(&run(&server, &["show", "order:42"]).stdout);
     assert!(plain.contains("idle   maybe"), "{plain}");
+}
+
+#[test]
+fn what_calls_ask_for_besides_their_turn_is_shown() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let holder = locks.mutex("job").newest().blocking_acquire().unwrap();
+    let waiting = std::thread::spawn({
+        let request = locks.mutex("job").queue(3).wait(SECOND * 60);
+        move || request.blocking_acquire().map(drop)
+    });
+    eventually(SECOND * 10, "the holder and the waiter are shown", || {
+        let shown = objects(&run(&server, &["show", "job", "--json"]).stdout);
+        assert_eq!(shown[0]["holders"][0]["second_call"], "newest");
+        shown[0]["waiters"][0]["second_call"] == "queue = 3"
+    });
+    let plain = text(&run(&server, &["show", "job"]).stdout);
+    assert!(plain.contains("held by  tester (newest)\n"), "{plain}");
+    assert!(plain.contains("waits    tester (queue = 3), for "), "{plain}");
+    let listed = text(&run(&server, &["ls"]).stdout);
+    assert!(listed.contains("tester (newest)\n"), "{listed}");
+    holder.blocking_release().unwrap();
+    waiting.join().unwrap().unwrap();
 }
 
 #[test]

@@ -32,8 +32,8 @@ pub use domain::error::LockError;
 pub use domain::fault::{BackendError, BackendErrorKind};
 pub use domain::key::LockKey;
 pub use domain::status::{
-    Done, Holder, Idle, LockKind, LockStatus, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo,
-    Topology, Waiter,
+    Done, Holder, Idle, LockKind, LockStatus, NodeInfo, NodeRole, ReleaseBy, Scripting, SecondCall,
+    ServerInfo, Topology, Waiter,
 };
 pub use domain::status::{Drained, LockState, LossReason};
 pub use domain::token::Token;

@@ -62,11 +62,12 @@ JSON
   held     whether there is a holder
   holders  token, label, since (UTC, in milliseconds, by the holder's clock), ttl_ms (null: the
            lock never expires), fence (null: the holder asked for none), idle (true: the process
-           only keeps the lease for its next call; null: unknown outside of its process), idle_since
+           only keeps the lease for its next call; null: unknown outside of its process), idle_since,
+           second_call (\"queue = 1\", \"newest\", \"share\", or null)
   done     the success that `run --once` has recorded: by, at, until, value_bytes (the size of a
            stored value; null: none, and always in `ls`); else null
   kept_until  until when --min-hold keeps the lock after its release; else null
-  waiters  label, since; the first one is next
+  waiters  label, since, second_call; the first one is next
   server   version, release (compare-and-delete, script or transaction), scripts (whether they are
            used; without them there are only mutexes), topology (single, sentinel, cluster or
            quorum), epoch, and nodes, unless single: address, role, version, trouble (why the node

@@ -348,7 +348,11 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> LockStat
     for token in server_view.waiters {
         match queued.remove(token.wire()) {
             Some(mut ours) => waiters.append(&mut ours),
-            None => waiters.push(Waiter { label: token.label(), since: token.since() }),
+            None => waiters.push(Waiter {
+                label: token.label(),
+                since: token.since(),
+                second_call: token.second_call(),
+            }),
         }
     }
     // Those who wait for a hand-over inside this process are not in the server's queue.

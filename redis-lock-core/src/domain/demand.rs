@@ -11,6 +11,7 @@ use crate::domain::kind::{Kind, LockSort, Title};
 use crate::domain::label::Label;
 use crate::domain::lease::whole_millis;
 use crate::domain::names::Names;
+use crate::domain::status::SecondCall;
 use crate::{LockError, Token};
 
 /// How long a hold is renewed by default. It ends the holds of leaked guards.
@@ -155,6 +156,7 @@ impl Options {
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {
         let ttl = self.ttl.map(whole_millis);
+        let second_call = SecondCall::of(self.queue, self.newest, self.share);
         LockTerms {
             ttl,
             margin: self.margin.map_or(Duration::ZERO, whole_millis),
@@ -171,7 +173,7 @@ impl Options {
             fenced: self.fenced,
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
-            label: Label::of(common.label, self.label.as_deref()).telling(self.share, self.same),
+            label: Label::of(common.label, self.label.as_deref()).telling(second_call, self.same),
             linger: self.lingers().map(whole_millis),
             outage: self.outage,
             timeout: common.timeout,

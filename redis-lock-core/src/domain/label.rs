@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Write};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::domain::status::SecondCall;
+
 /// The longest label. It is short because it is sent with every acquisition.
 const MAX_LABEL: usize = 128;
 
@@ -26,12 +28,16 @@ fn host() -> String {
 /// Follows the label in a token whose holder shares its value. No escape of a label looks like that.
 pub(crate) const SHARE_FLAG: &str = "%s";
 
+/// Stands before the number of calls that may wait, behind the label in a token.
+pub(crate) const QUEUE_FLAG: &str = "%q";
+
 /// Stands before the fingerprint behind the label in a token.
 pub(crate) const FINGERPRINT: &str = "%=";
 
 /// A label without the flags that follow it in a token.
 pub(crate) fn bare(label: &str) -> &str {
-    let end = [SHARE_FLAG, FINGERPRINT].iter().filter_map(|flag| label.find(flag)).min();
+    let end =
+        [QUEUE_FLAG, SHARE_FLAG, FINGERPRINT].iter().filter_map(|flag| label.find(flag)).min();
     label.get(..end.unwrap_or(label.len())).unwrap_or_default()
 }
 
@@ -53,13 +59,16 @@ impl Label {
     }
 
     /// The same, followed by what tokens tell other calls.
-    pub(crate) fn telling(self, share: bool, same: Option<u128>) -> Self {
-        if !share && same.is_none() {
-            return self;
-        }
-        let share = if share { SHARE_FLAG } else { "" };
+    pub(crate) fn telling(self, second_call: SecondCall, same: Option<u128>) -> Self {
+        let option = match second_call {
+            SecondCall::Queue(most) => format!("{QUEUE_FLAG}{most}"),
+            SecondCall::Share => SHARE_FLAG.to_owned(),
+            // It is told by the digits, or not at all.
+            SecondCall::Newest | SecondCall::Waits if same.is_none() => return self,
+            SecondCall::Newest | SecondCall::Waits => String::new(),
+        };
         let same = same.map(|same| format!("{FINGERPRINT}{same:032x}")).unwrap_or_default();
-        Self::Own([&self, share, &same].concat())
+        Self::Own([&self, &*option, &same].concat())
     }
 }
 
@@ -172,6 +181,7 @@ impl Write for HarmlessWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Token;
 
     #[test]
     fn labels_are_made_harmless() {
@@ -183,6 +193,19 @@ mod tests {
         }
         let cut = printable(&" ".repeat(100));
         assert!(cut.len() <= MAX_LABEL && shown(&cut).trim().is_empty(), "{cut}");
+    }
+
+    #[test]
+    fn what_follows_a_label_in_a_token_is_not_shown_with_it() {
+        for second_call in [SecondCall::Waits, SecondCall::Queue(12), SecondCall::Share] {
+            for same in [None, Some(7)] {
+                let label = Label::of(&printable("100 %q3").into(), None);
+                let token = Token::fresh("m", &label.telling(second_call, same));
+                assert_eq!(token.label().as_deref(), Some("100 %q3"));
+                assert_eq!((token.second_call(), token.same()), (second_call, same), "{token}");
+            }
+        }
+        assert_eq!(Token::newest("m", "a").second_call(), SecondCall::Newest);
     }
 
     #[test]

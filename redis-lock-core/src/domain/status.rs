@@ -140,6 +140,47 @@ pub struct Holder {
     pub(crate) is_done: bool,
     /// Whether no body runs, and the lease only [lingers](crate::LockRequest::linger).
     pub idle: Idle,
+    /// Which option it has for a second call. One with [`Newest`](SecondCall::Newest) is asked to leave when
+    /// another one waits.
+    pub second_call: SecondCall,
+}
+
+/// The option of a call that says what becomes of a second call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum SecondCall {
+    /// None: a second call waits its turn.
+    Waits,
+    /// [`queue`](crate::LockRequest::queue) with this number.
+    Queue(usize),
+    /// [`newest`](crate::LockRequest::newest).
+    Newest,
+    /// [`share`](crate::LockRequest::share).
+    Share,
+}
+
+impl SecondCall {
+    /// A call has one of them at most.
+    pub(crate) fn of(queue: Option<usize>, newest: bool, share: bool) -> Self {
+        match queue {
+            Some(most) => Self::Queue(most),
+            None if newest => Self::Newest,
+            None if share => Self::Share,
+            None => Self::Waits,
+        }
+    }
+}
+
+impl fmt::Display for SecondCall {
+    /// As the attribute says it; nothing for [`Waits`](Self::Waits).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => Ok(()),
+            Self::Queue(most) => write!(f, "queue = {most}"),
+            Self::Newest => f.write_str("newest"),
+            Self::Share => f.write_str("share"),
+        }
+    }
 }
 
 /// Whether a holder's lease only lingers for its next call, so that another process gets it on request.
@@ -158,7 +199,9 @@ impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
         let (label, since) = (token.label(), token.since());
         let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
-        Self { token, label, since, ttl, fence: None, kept_until: None, is_done: false, idle }
+        let (second_call, fence) = (token.second_call(), None);
+        let (kept_until, is_done) = (None, false);
+        Self { token, label, since, ttl, fence, kept_until, is_done, idle, second_call }
     }
 
     /// The holder that a value at the key of a mutex names: a token, or the mark of one.
@@ -177,6 +220,8 @@ pub struct Waiter {
     pub label: Option<String>,
     /// Since when it waits, by the clock of its machine.
     pub since: Option<SystemTime>,
+    /// Which option it has for a second call.
+    pub second_call: SecondCall,
 }
 
 /// Whether scripts are used on the server.

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uuid::Uuid;
 
-use crate::ConfigError;
 use crate::domain::env;
-use crate::domain::label::{FINGERPRINT, SHARE_FLAG, bare, harmless, shown};
+use crate::domain::label::{FINGERPRINT, QUEUE_FLAG, SHARE_FLAG, bare, harmless, shown};
+use crate::{ConfigError, SecondCall};
 
 /// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
@@ -177,6 +177,15 @@ impl Token {
     /// Whether its holder shares its value with calls that wait.
     pub(crate) fn shares(&self) -> bool {
         self.fields().is_some_and(|fields| fields.3.contains(SHARE_FLAG))
+    }
+
+    /// What its call asked for, as far as tokens tell.
+    pub(crate) fn second_call(&self) -> SecondCall {
+        let most = || {
+            let (_, rest) = self.fields()?.3.split_once(QUEUE_FLAG)?;
+            rest.split('%').next()?.parse().ok()
+        };
+        SecondCall::of(most(), self.is_newest(), self.shares())
     }
 
     /// When it was made, by the clock of the machine that made it.

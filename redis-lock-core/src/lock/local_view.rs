@@ -11,7 +11,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::label::{bare, shown};
-use crate::domain::status::Waiter;
+use crate::domain::status::{SecondCall, Waiter};
 use crate::store::Blocker;
 use crate::{Token, Wait};
 
@@ -44,9 +44,11 @@ impl LocalView {
             Stage::Idle | Stage::Sharing(_) => {}
         }
         view.waiters.extend(machine.waiters.iter().map(|waiter| {
-            let label = &waiter.demand.terms.label;
+            let terms = &waiter.demand.terms;
+            let (label, second_call) =
+                (&terms.label, SecondCall::of(terms.queue, terms.newest, terms.share));
             let label = (!bare(label).is_empty()).then(|| shown(label));
-            Waiter { label, since: at(waiter.asked) }
+            Waiter { label, since: at(waiter.asked), second_call }
         }));
         view
     }

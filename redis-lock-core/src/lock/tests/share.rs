@@ -1,6 +1,7 @@
 //! Who gets the value of a body that shares it, and who is refused for other input.
 
 use super::*;
+use crate::SecondCall;
 use crate::domain::label::Label;
 use crate::domain::planted::{PlantedFault, plant};
 use crate::domain::value::{Finish, StoredValue};
@@ -12,7 +13,7 @@ fn sharing() -> Demand {
 fn same(input: u128) -> Demand {
     demand("k").with(|terms| {
         (terms.once, terms.same) = (Some(secs(60)), Some(input));
-        terms.label = Label::of(&"".into(), None).telling(false, Some(input));
+        terms.label = Label::of(&"".into(), None).telling(SecondCall::Waits, Some(input));
     })
 }
 
