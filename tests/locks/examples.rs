@@ -6,10 +6,14 @@
 mod acquire_release_pair;
 #[path = "../../examples/automatic_release.rs"]
 mod automatic_release;
+#[path = "../../examples/coalesce.rs"]
+mod coalesce;
 #[path = "../../examples/fencing.rs"]
 mod fencing;
 #[path = "../../examples/leadership.rs"]
 mod leadership;
+#[path = "../../examples/newest.rs"]
+mod newest;
 #[path = "../../examples/owned_mutex.rs"]
 mod owned_mutex;
 #[path = "../../examples/plain_lock.rs"]
@@ -20,6 +24,9 @@ mod read_write;
 mod request_to_worker;
 #[path = "../../examples/scoped_mutex.rs"]
 mod scoped_mutex;
+#[cfg(feature = "serde")]
+#[path = "../../examples/share.rs"]
+mod share;
 #[path = "../../examples/wait_limit_and_timeout.rs"]
 mod wait_limit_and_timeout;
 
@@ -150,5 +157,34 @@ fn a_leader_that_is_deposed_leads_again_after_the_next() {
     on_each(|locks| {
         let led = runtime.block_on(leadership::demo(locks)).unwrap();
         assert_eq!(led, ["ada", "grace", "ada"]);
+    });
+}
+
+#[test]
+fn of_twenty_changes_the_last_run_has_read_all() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each_and_by_transactions(|locks| {
+        let (ran, read) = runtime.block_on(coalesce::demo(locks)).unwrap();
+        assert_eq!(read, 20, "after {ran} runs");
+    });
+}
+
+#[test]
+fn of_five_previews_the_last_one_is_drawn() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each_and_by_transactions(|locks| {
+        let drawn = runtime.block_on(newest::demo(locks)).unwrap();
+        assert_eq!(drawn.last().map(String::as_str), Some("<p>hello</p>"));
+    });
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_hundred_calls_at_once_get_what_few_have_asked_for() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each_and_by_transactions(|locks| {
+        let (rates, asked) = runtime.block_on(share::demo(locks)).unwrap();
+        assert_eq!(rates.len(), 100);
+        assert!(rates.iter().all(|rate| (108..108 + asked).contains(rate)), "{rates:?}");
     });
 }
