@@ -18,6 +18,7 @@ mod linger_faults;
 mod linger_others;
 mod linger_server;
 mod losing;
+mod plain_pair;
 mod recorded;
 mod releases_without_scripts;
 mod short_path;
