@@ -41,7 +41,7 @@ pub(super) fn with(mut plan: HistoryPlan, at: u64, trouble: PlannedTrouble) -> H
 pub(super) type Scenario = (&'static str, HistoryPlan);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    [features(), endings(), times(), troubled(), elsewhere()].concat()
+    [features(), second_calls(), endings(), times(), troubled(), elsewhere()].concat()
 }
 
 /// What a lock can do.
@@ -70,6 +70,28 @@ fn features() -> Vec<Scenario> {
         ("once", once.clone()),
         ("once, and a clock that is set back", with(once, 500, set_back)),
         ("transactions of an old server", old_server()),
+    ]
+}
+
+/// What a call can ask for when another call has the lock.
+fn second_calls() -> Vec<Scenario> {
+    let queue = two_and_two(|call| call.queue = Some(1));
+    // The calls of one process are replaced by those of the other one while they run and while they wait.
+    let newest = two_and_two(|call| (call.newest, call.acts) = (true, vec![Act::Work(60 * MILLI)]));
+    let mut beside = newest.clone();
+    beside.planned_calls[1].newest = false;
+    let share = two_and_two(|call| (call.share, call.ending) = (true, CallEnding::Share));
+    let mut fails = share.clone();
+    fails.planned_calls[0].ending = CallEnding::Drop;
+    let mut by_transactions = newest.clone();
+    by_transactions.path.late_transactions = Some(0);
+    vec![
+        ("queue", queue),
+        ("newest", newest),
+        ("newest beside a call without it", beside),
+        ("newest by transactions", by_transactions),
+        ("share", share),
+        ("share, and the first one fails", fails),
     ]
 }
 
