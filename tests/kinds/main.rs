@@ -18,6 +18,8 @@ mod queue;
 mod read_write;
 #[cfg(feature = "serde")]
 mod replay;
+#[cfg(feature = "serde")]
+mod replay_faults;
 mod same;
 #[cfg(feature = "serde")]
 mod share;
@@ -36,6 +38,8 @@ fn child_process() {
         ("once_waits", once_faults::waits),
         ("once_works", once_faults::works),
         ("queue_waits_until_killed", queue::waits_until_killed),
+        #[cfg(feature = "serde")]
+        ("replay_works_until_killed", replay_faults::works_until_killed),
         #[cfg(feature = "serde")]
         ("share_bursts", share::bursts),
         ("slots_take_all_the_time", slots::take_all_the_time),

@@ -1,5 +1,9 @@
 //! Locks that count when replicas have them.
 
+#[cfg(feature = "serde")]
+use std::sync::Arc;
+#[cfg(feature = "serde")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, LocksBuilder, NotReplicated};
@@ -95,6 +99,51 @@ fn f14_what_was_done_counts_when_the_replica_has_the_mark() {
 
         let guard = take(locks.mutex("other").once(Duration::from_secs(60)));
         guard.blocking_complete().expect("with its replica it counts");
+    }
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn f14_after_a_fail_over_what_was_done_has_its_value() {
+    for pair in pairs() {
+        let (done, locks) = (Arc::new(AtomicUsize::new(0)), pair.locks(1).open().unwrap());
+        let request = |locks: &Locks, number: usize| {
+            locks.mutex(format!("job:{number}")).once(Duration::from_secs(600)).replay()
+        };
+        let working = std::thread::spawn({
+            let done = Arc::clone(&done);
+            move || {
+                for number in 0.. {
+                    if request(&locks, number)
+                        .blocking_call(|_| Ok::<_, LockError>(number))
+                        .is_err()
+                    {
+                        break;
+                    }
+                    done.store(number + 1, Ordering::SeqCst);
+                }
+            }
+        });
+        eventually(PATIENCE, "it is at work", || done.load(Ordering::SeqCst) >= 30);
+        pair.primary.kill9();
+        working.join().unwrap();
+        pair.replica.run::<()>("REPLICAOF NO ONE");
+        let (heir, done) = (Locks::open(pair.replica.url()).unwrap(), done.load(Ordering::SeqCst));
+        for number in 0..=done {
+            let known = heir.blocking_status(format!("job:{number}")).unwrap().done;
+            if let Some(known) = &known {
+                let value = known.value.as_ref().expect("a mark has its value");
+                assert_eq!(value.json(), number.to_string());
+            }
+            // The last success comes back although its mark may not have come to the server.
+            if number + 1 < done {
+                let again = request(&heir, number).blocking_call(|_| -> Result<usize, LockError> {
+                    panic!("job {number} runs again")
+                });
+                let again = again.unwrap();
+                assert_eq!((again.origin(), *again), (redis_locks::Origin::Replayed, number));
+            }
+        }
     }
 }
 
