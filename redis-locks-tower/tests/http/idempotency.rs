@@ -162,6 +162,33 @@ async fn a_key_for_another_method_path_query_or_payload_is_422() {
 }
 
 #[tokio::test]
+async fn another_payload_is_422_while_the_first_request_runs_in_its_process_and_in_another() {
+    let server = testbed::Server::start();
+    let gate = Gate::shut();
+    let mut instances = Vec::new();
+    for wait in [Duration::ZERO, testbed::PATIENCE] {
+        let locks = Locks::connect(&server.url()).await.unwrap();
+        instances.push(serve(counting(&gate).layer(layer(&locks).wait(wait))).await);
+    }
+    for (round, runs) in instances.clone().into_iter().enumerate() {
+        let key = format!("k{round}");
+        let request = keyed("/pay", &key);
+        let first = tokio::spawn(async move { request.send(runs).await });
+        until("the first request runs", || gate.entered() == round + 1).await;
+        for asked in &instances {
+            let other = keyed("/pay", &key).body("{\"cents\":996}");
+            assert_problem(&other.send(*asked).await, 422);
+        }
+        gate.let_pass(1);
+        let first = first.await.unwrap();
+        for asked in &instances {
+            assert_replayed(&keyed("/pay", &key).send(*asked).await, &first);
+        }
+        assert_eq!(gate.entered(), round + 1);
+    }
+}
+
+#[tokio::test]
 async fn a_request_without_a_key_runs_each_time_unless_a_key_is_required() {
     let gate = Gate::open();
     let optional = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;

@@ -7,6 +7,8 @@ mod idempotency;
 mod idempotency_faults;
 mod lock;
 mod scopes;
+#[cfg(feature = "tracing")]
+mod told;
 
 #[test]
 fn child_process() {
