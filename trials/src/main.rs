@@ -6,6 +6,7 @@ mod mayhem;
 mod memory;
 mod minutes;
 mod outages;
+mod second_calls;
 mod server_choice;
 mod servers;
 mod soak;
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 
 use find::FindOptions;
 use outages::OutageOptions;
+use second_calls::{CallerTerms, SecondCallOptions};
 use soak::{Mix, SoakOptions, WorkerTerms};
 
 /// Long trials of the library on real servers
@@ -63,6 +65,11 @@ enum Command {
     },
     /// What locks on a cluster of 3 + 3 cost while slots move, and while primaries are killed
     Outages(OutageOptions),
+    /// Calls with `queue` and `newest` in many processes, watched from outside
+    SecondCalls(SecondCallOptions),
+    /// A process of these
+    #[command(hide = true)]
+    SecondCallWorker(CallerTerms),
     /// Every public call on each server that can be had, in each setting, against docs/PROTOCOL.md
     Servers {
         /// Write the table of the document
@@ -94,6 +101,8 @@ fn run(command: Command) -> Result<()> {
         Command::Mayhem { seconds, scripting } => mayhem::run(seconds, scripting),
         Command::Memory { seconds } => memory::run(seconds),
         Command::Outages(options) => outages::run(&options),
+        Command::SecondCalls(options) => second_calls::run(&options),
+        Command::SecondCallWorker(terms) => second_calls::work(&terms),
         Command::Servers { write, versions } => servers::run(write, &versions),
         Command::Find(options) => find::run(&options),
     }

@@ -73,6 +73,9 @@ enum Command {
     /// What locks on a cluster of 3 + 3 cost while slots move, and while primaries are killed
     #[command(disable_help_flag = true)]
     Outages(PassedOn),
+    /// Calls with `queue` and `newest` in many processes, watched from outside
+    #[command(disable_help_flag = true)]
+    SecondCalls(PassedOn),
     /// Every public call on each server that can be had, in each setting, against docs/PROTOCOL.md
     #[command(disable_help_flag = true)]
     Servers(PassedOn),
@@ -152,6 +155,7 @@ fn run(command: Command) -> Result<()> {
         Command::Mayhem(it) => trials::run("mayhem", &it.options),
         Command::Memory(it) => trials::run("memory", &it.options),
         Command::Outages(it) => trials::run("outages", &it.options),
+        Command::SecondCalls(it) => trials::run("second-calls", &it.options),
         Command::Servers(it) => trials::run("servers", &it.options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Threads { schedules } => threads::run(schedules),

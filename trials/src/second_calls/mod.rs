@@ -1,0 +1,43 @@
+//! Calls that say what becomes of a second call, in many processes, watched from outside.
+
+mod callers;
+mod newest;
+mod queue;
+mod steady;
+mod worker;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+pub(crate) use worker::{CallerTerms, work};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Trial {
+    /// `queue = 1`: eight processes that call a thousand times a second each
+    Queue,
+    /// `newest`: processes that are stopped and killed, and an observer that counts bodies
+    Newest,
+    /// A hundred calls with `newest` a second: whether line, memory or connections grow
+    Steady,
+}
+
+#[derive(Args)]
+pub(crate) struct SecondCallOptions {
+    trial: Trial,
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// What faults come, and when
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub(crate) fn run(options: &SecondCallOptions) -> Result<()> {
+    let time = Duration::from_secs(options.seconds);
+    match options.trial {
+        Trial::Queue => queue::run(time),
+        Trial::Newest => newest::run(time, options.seed),
+        Trial::Steady => steady::run(time),
+    }
+}
