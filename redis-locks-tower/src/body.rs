@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
 
 /// Any error, of a body or of a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -30,7 +31,7 @@ impl Body {
 
 impl From<String> for Body {
     fn from(text: String) -> Self {
-        Self::new(Full::from(text))
+        Whole { data: text.into(), trailers: None }.into()
     }
 }
 
@@ -57,5 +58,50 @@ impl http_body::Body for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body").finish_non_exhaustive()
+    }
+}
+
+/// A body that is all there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Whole {
+    pub(crate) data: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl From<Whole> for Body {
+    fn from(whole: Whole) -> Self {
+        Self::new(Frames {
+            data: Some(whole.data).filter(|it| !it.is_empty()),
+            trailers: whole.trailers,
+        })
+    }
+}
+
+/// The frames of a body that is all there. With trailers its length is not told, since HTTP/1 sends trailers only
+/// then.
+struct Frames {
+    data: Option<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let data = self.data.take().map(Frame::data);
+        Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none() && self.trailers.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = self.data.as_ref().map_or(0, Bytes::len) as u64;
+        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(length) }
     }
 }

@@ -1,7 +1,6 @@
 //! Requests that run under a lock.
 
 use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +14,7 @@ use tower_service::Service;
 
 use crate::answer::{Form, answer};
 use crate::body::{Body, BoxError};
-use crate::task::{Start, in_task};
+use crate::task::{Start, in_task, take_ready};
 
 type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 
@@ -161,9 +160,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone need not be ready, and this one is.
-        let next = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, next);
+        let mut inner = take_ready(&mut self.inner);
         let (parts, body) = request.into_parts();
         let wanted = (self.layer.request)(&parts);
         let form = Form::of(&parts);

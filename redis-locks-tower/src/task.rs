@@ -1,11 +1,18 @@
 //! Work that continues when its client hangs up.
 
 use std::future::pending;
+use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::AbortHandle;
+
+/// The service that has said that it is ready. A clone, which need not be, takes its place.
+pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
+    let next = service.clone();
+    mem::replace(service, next)
+}
 
 /// Said by the work when its effects begin. From then on it runs to its end.
 #[derive(Debug)]

@@ -6,17 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
-use crate::body::{Body, BoxError};
-
-/// A body that was read to its end.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Whole {
-    pub(super) data: Bytes,
-    pub(super) trailers: Option<HeaderMap>,
-}
+use crate::body::{Body, BoxError, Whole};
 
 /// What reading a body came to.
 pub(super) enum Read {
@@ -47,7 +39,7 @@ pub(super) async fn read(mut body: Body, limit: usize, waits: bool) -> Read {
                 frames.push_back(Err(error));
                 return Read::Failed(Body::new(Rejoined { frames, rest: body }));
             }
-            Some(None) => return Read::Whole(Whole::of(frames)),
+            Some(None) => return Read::Whole(whole(frames)),
             None => return Read::Part(Body::new(Rejoined { frames, rest: body })),
         }
         if size > limit {
@@ -56,55 +48,15 @@ pub(super) async fn read(mut body: Body, limit: usize, waits: bool) -> Read {
     }
 }
 
-impl Whole {
-    fn of(frames: VecDeque<Result<Frame<Bytes>, BoxError>>) -> Self {
-        let (mut data, mut trailers) = (Vec::new(), None);
-        for frame in frames.into_iter().flatten() {
-            match frame.into_data() {
-                Ok(more) => data.extend_from_slice(&more),
-                Err(frame) => trailers = frame.into_trailers().ok(),
-            }
+fn whole(frames: VecDeque<Result<Frame<Bytes>, BoxError>>) -> Whole {
+    let (mut data, mut trailers) = (Vec::new(), None);
+    for frame in frames.into_iter().flatten() {
+        match frame.into_data() {
+            Ok(more) => data.extend_from_slice(&more),
+            Err(frame) => trailers = frame.into_trailers().ok(),
         }
-        Self { data: data.into(), trailers }
     }
-}
-
-impl From<Whole> for Body {
-    fn from(whole: Whole) -> Self {
-        Self::new(Frames {
-            data: Some(whole.data).filter(|it| !it.is_empty()),
-            trailers: whole.trailers,
-        })
-    }
-}
-
-/// The frames of a body that is all there. With trailers its length is not told, since HTTP/1 sends trailers only
-/// then.
-struct Frames {
-    data: Option<Bytes>,
-    trailers: Option<HeaderMap>,
-}
-
-impl http_body::Body for Frames {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let data = self.data.take().map(Frame::data);
-        Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_none() && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let length = self.data.as_ref().map_or(0, Bytes::len) as u64;
-        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(length) }
-    }
+    Whole { data: data.into(), trailers }
 }
 
 /// A body some of whose frames were read.

@@ -1,4 +1,3 @@
-use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -9,13 +8,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, response};
 use redis_locks::{Guard, LockError, LockRequest, Origin, key};
 use tower_service::Service;
 
-use super::reading::{Read, Whole, read};
+use super::reading::{Read, read};
 use super::stored::Stored;
 use super::{IdempotencyLayer, OnOutage, Scoped, Settings, key};
 use crate::answer::{Answer, Form, answer, is_grpc};
-use crate::body::{Body, BoxError};
+use crate::body::{Body, BoxError, Whole};
 use crate::log;
-use crate::task::{Start, in_task};
+use crate::task::{Start, in_task, take_ready};
 
 /// What [`IdempotencyLayer`] makes of a service.
 #[derive(Clone, Debug)]
@@ -50,9 +49,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone need not be ready, and this one is.
-        let next = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, next);
+        let inner = take_ready(&mut self.inner);
         let IdempotencyLayer { locks, settings, scope } = &self.layer;
         let (parts, body) = request.into_parts();
         let (body, form) = (Body::new(body), Form::of(&parts));

@@ -10,8 +10,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::reading::Whole;
-use crate::body::Body;
+use crate::body::{Body, Whole};
 
 /// Secrets of one client, what concerns one connection, and the time of the first answer.
 const NOT_STORED: [HeaderName; 9] = [
