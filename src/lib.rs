@@ -64,7 +64,7 @@
 //! # Examples
 //!
 //! The repository and the package have them in `examples/`: `quickstart`, `unit_tests`, `fencing`,
-//! `leadership`, `request_to_worker`, `read_write`, `wait_limit_and_timeout` and others. Run one by
+//! `leadership`, `coalesce`, `newest`, `share`, `request_to_worker`, `read_write` and others. Run one by
 //! `cargo run --example quickstart`. An axum service, a nightly job and a queue with fencing in SQL
 //! are in `examples/apps`.
 
