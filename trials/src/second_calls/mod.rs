@@ -1,14 +1,16 @@
 //! Calls that say what becomes of a second call, in many processes, watched from outside.
 
 mod callers;
+mod mixed;
 mod newest;
 mod queue;
 mod steady;
 mod worker;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 pub(crate) use worker::{CallerTerms, work};
@@ -21,6 +23,8 @@ pub(crate) enum Trial {
     Newest,
     /// A hundred calls with `newest` a second: whether line, memory or connections grow
     Steady,
+    /// Programs `redis-lock` of an older version beside this one
+    Mixed,
 }
 
 #[derive(Args)]
@@ -31,6 +35,9 @@ pub(crate) struct SecondCallOptions {
     /// What faults come, and when
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The program `redis-lock` of an older version, for `mixed`
+    #[arg(long, value_name = "PROGRAM")]
+    old: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &SecondCallOptions) -> Result<()> {
@@ -39,5 +46,9 @@ pub(crate) fn run(options: &SecondCallOptions) -> Result<()> {
         Trial::Queue => queue::run(time),
         Trial::Newest => newest::run(time, options.seed),
         Trial::Steady => steady::run(time),
+        Trial::Mixed => match &options.old {
+            Some(old) => mixed::run(time, old),
+            None => bail!("`--old` names the older program"),
+        },
     }
 }

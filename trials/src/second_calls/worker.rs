@@ -41,6 +41,7 @@ pub(crate) fn work(terms: &CallerTerms) -> Result<()> {
             (Trial::Newest, Some(socket)) => newest(&locks, socket.clone()).await,
             (Trial::Newest, None) => bail!("it has no socket"),
             (Trial::Steady, _) => steady(&locks).await,
+            (Trial::Mixed, _) => bail!("it has no processes of its own"),
         }
     })
 }
