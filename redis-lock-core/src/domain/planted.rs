@@ -102,6 +102,8 @@ pub(crate) enum PlantedFault {
     MarkReleased,
     /// A complete of unknown outcome is repeated as a release.
     CompleteReleased,
+    /// A mark is written without its value.
+    ValueForgotten,
     /// A task that reads ends, and the engine does not get the role of the reader back.
     RoleKept,
     /// The engine is not woken when it gets the role back from a task that ends.
@@ -135,7 +137,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 42] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -170,6 +172,7 @@ impl PlantedFault {
         Self::NothingFoundIsDone,
         Self::MarkReleased,
         Self::CompleteReleased,
+        Self::ValueForgotten,
         Self::NotRenewed,
         Self::MarkerRefused,
         Self::TimersKept,

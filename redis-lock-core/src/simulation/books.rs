@@ -92,6 +92,8 @@ pub(super) struct Books {
     pub(super) number: u64,
     pub(super) heritage: Heritage,
     pub(super) runs: SharedRuns,
+    /// The calls that have stored a value, by their tokens.
+    pub(super) values: BTreeMap<Arc<str>, u64>,
 }
 
 impl Books {

@@ -202,7 +202,7 @@ fn way_to(fault: PlantedFault) -> Way {
         PlantedFault::MarkerRefused => planted_ways::full_with_replicas,
         PlantedFault::LapsedBehind => planted_ways::paused_with_margins,
         PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
-        PlantedFault::CompleteReleased => HistoryPlan::completing,
+        PlantedFault::CompleteReleased | PlantedFault::ValueForgotten => HistoryPlan::completing,
         PlantedFault::SharedWithLate => HistoryPlan::sharing,
         PlantedFault::CrowdNotRefused | PlantedFault::OlderSupersedes => {
             HistoryPlan::with_second_calls

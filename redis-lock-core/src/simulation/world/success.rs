@@ -3,6 +3,7 @@
 use super::World;
 use crate::domain::mark::Mark;
 use crate::simulation::books::{CallRecord, Ended};
+use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::{clock, full_key};
 
 impl World {
@@ -19,11 +20,31 @@ impl World {
         if is_excused || call.known_until.is_none_or(|until| until <= now) {
             return;
         }
+        self.check_value(call, token);
         if matches!(how, Ended::Good) && !is_marked {
             self.violated(format!("call {} has succeeded, and no server knows of it", call.number));
         }
         if how.is_taken() && is_marked && call.keys.iter().any(|key| self.is_known(*key, token)) {
             self.violated(format!("call {} has left its mark, and got `Lost`", call.number));
+        }
+    }
+
+    /// A mark stands with the value that was stored with it.
+    fn check_value(&self, call: &CallRecord, token: &str) {
+        let Some(run) = self.books.borrow().values.get(token).copied() else { return };
+        let is_shifted = |(_, trouble): &(u64, PlannedTrouble)| {
+            matches!(trouble, PlannedTrouble::ServerClock { .. } | PlannedTrouble::NodeClock { .. })
+        };
+        // Of a transaction's keys, the simulation has no value.
+        if self.server.by_transactions.is_some() || self.plan.troubles.iter().any(is_shifted) {
+            return;
+        }
+        for key in call.keys.iter().filter(|key| self.is_known(**key, token)) {
+            let entry = self.server.state.entries.get(&full_key(*key));
+            let stored = entry.and_then(|entry| entry.value.as_ref());
+            if stored.is_none_or(|(value, _)| value.stored_by(token) != Ok(&*run.to_string())) {
+                self.violated(format!("call {run} has left its mark without its value"));
+            }
         }
     }
 

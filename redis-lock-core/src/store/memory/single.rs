@@ -123,7 +123,7 @@ impl Entry {
             return false;
         }
         self.add(&keep.mark, Kind::Mutex, end, false);
-        if let Some(value) = &keep.value {
+        if let Some(value) = keep.value.as_ref().filter(|_| !planted!(ValueForgotten)) {
             self.store(value, end);
         }
         if Mark::read_done(&keep.mark).is_some() {
