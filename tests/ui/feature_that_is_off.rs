@@ -11,4 +11,8 @@ fn blocking() -> R<u32> { Ok(1) }
 #[redis_lock(key = "k", once = "24h", replay, on_error = |_| 0)]
 async fn handled() -> u32 { 1 }
 
+fn by_request(locks: &redis_locks::Locks) {
+    let _ = locks.mutex("k").share();
+}
+
 fn main() {}

@@ -78,6 +78,7 @@ mod serde {
 mod without {
     use super::super::output::AnyOutput;
     use super::Codec;
+    use crate::LockRequest;
 
     /// Implemented by nothing.
     #[diagnostic::on_unimplemented(
@@ -96,6 +97,26 @@ mod without {
             loop {
                 std::thread::park();
             }
+        }
+    }
+
+    /// Without a lifetime the bound would be refused where it is written, not where it is used.
+    #[doc(hidden)]
+    impl LockRequest {
+        #[must_use]
+        pub fn replay(self) -> Self
+        where
+            for<'a> Self: FeatureSerde,
+        {
+            self
+        }
+
+        #[must_use]
+        pub fn share(self) -> Self
+        where
+            for<'a> Self: FeatureSerde,
+        {
+            self
         }
     }
 }
