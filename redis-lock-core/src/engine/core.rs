@@ -16,7 +16,7 @@ use super::lifecycle::Lifecycle;
 use super::notice_list::NoticeList;
 use super::notices::Notice;
 use super::outages::Outages;
-use super::path::{After, LockId, QueueEntry, Results};
+use super::path::{After, Entry, LockId, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
@@ -377,7 +377,7 @@ impl Core {
     ) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            work.put_on(place, QueueEntry::query(command, reply, Moment::now()));
+            work.put_on(place, Entry::query(command, reply, Moment::now()));
         });
         answer
     }

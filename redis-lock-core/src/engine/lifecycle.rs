@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::Link;
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{AskedBy, ReadyReply, Settled, Told, Traffic};
+use super::path::{AskedBy, Entry, ReadyReply, Told, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Machine, Reap};
@@ -284,22 +284,22 @@ impl Core {
     /// Drops all entries of all places, and the tokens that wait for another try.
     fn drop_entries(
         &self,
-        take: impl Fn(&mut Traffic) -> (Vec<AskedBy>, Vec<ReadyReply>),
+        take: impl Fn(&mut Traffic) -> (Vec<Entry>, Vec<ReadyReply>),
         error: &LockError,
         work: &mut Work,
     ) {
         // Entries that were refused at once, because there is no connection, are settled already.
-        let settled = std::mem::take(&mut work.settled).into_iter();
+        let mut entries = std::mem::take(&mut work.settled);
         let paused = self.reaper.lock().drain().map(AskedBy::Reap);
-        let mut origins: Vec<_> = settled.map(Settled::into_origin).chain(paused).collect();
         for place in self.places.all().iter() {
-            let (drained, ready) = take(&mut place.path.traffic());
-            origins.extend(drained);
+            let (mut drained, ready) = take(&mut place.path.traffic());
+            entries.append(&mut drained);
             let stopped = |reply| Notice::Told(Told::ready(reply, Err(Fault::stopped())));
             work.notices.extend(ready.into_iter().map(stopped));
             place.path.wake_deposed();
         }
-        let told = origins.into_iter().filter_map(|origin| dropped(origin, error));
+        let origins = entries.into_iter().map(|entry| entry.origin).chain(paused);
+        let told = origins.filter_map(|origin| dropped(origin, error));
         work.notices.extend(told.map(Notice::Told));
     }
 

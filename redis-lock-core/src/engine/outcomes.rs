@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{AskedBy, Gathering, InHand, LockId, QueueEntry, Results, Settled, Told};
+use super::path::{AskedBy, Entry, EntryState, Gathering, InHand, LockId, Results, Told};
 use super::places::{Place, UNROUTED};
 use super::table::{Handle, NotGranted, Shard};
 use crate::BackendErrorKind;
@@ -34,19 +34,17 @@ impl Core {
     /// Hands outcomes to those who asked.
     pub(super) fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
-        if all.iter().any(Settled::is_owed) {
+        if all.iter().any(Entry::is_owed) {
             // The next try is on its queue, or the reaper has it, before the machine of its key asks again.
-            all.sort_by_key(|settled| !settled.is_owed());
+            all.sort_by_key(|entry| !entry.is_owed());
         }
-        for settled in all.drain(..) {
-            // It counts as in hand until what follows from it is on a queue, or with the reaper.
-            let (origin, sent, outcome, hand) = match settled {
-                Settled::Done { origin, sent, outcome, hand } => (origin, sent, outcome, hand),
-                Settled::Redirected(entry, redirect) => {
-                    self.redirect(*entry, redirect, work);
-                    continue;
-                }
+        for entry in all.drain(..) {
+            let EntryState::Settled(outcome) = entry.state else {
+                self.redirect(entry, work);
+                continue;
             };
+            // It counts as in hand until what follows from it is on a queue, or with the reaper.
+            let Entry { origin, sent, hand, .. } = entry;
             if !outcome.is_answered() {
                 // The wrong node may have been asked.
                 self.look_soon();
@@ -262,7 +260,7 @@ impl Core {
         mut outgoing: Outgoing,
         now: Moment,
         asked: &mut u64,
-    ) -> QueueEntry {
+    ) -> Entry {
         let version = self.places.version();
         match &mut outgoing {
             Outgoing::Ask(_) => *asked = version,
@@ -274,14 +272,14 @@ impl Core {
             }
             Outgoing::Message(_) => {}
         }
-        QueueEntry::of(id, outgoing, now)
+        Entry::of(id, outgoing, now)
     }
 
     /// Puts an entry, or its parts where its keys have several slots, on the queues of the places that have
     /// its keys, to be sent by [`send`](Self::send). What a machine sends is put there under the lock of its
     /// shard.
-    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
-        let Some(main) = entry.main() else { return };
+    pub(super) fn put(&self, entry: Entry, work: &mut Work) {
+        let Some(main) = entry.route() else { return };
         match self.places.as_several() {
             Some(several) if entry.is_split() => {
                 let (parts, outcome) = Gathering::begin(entry, &several.cluster);
@@ -295,19 +293,15 @@ impl Core {
     }
 
     /// Sends an entry on that was not executed by the node that it was sent to.
-    pub(super) fn redirect(
-        &self,
-        mut entry: QueueEntry,
-        redirect: Option<Redirect>,
-        work: &mut Work,
-    ) {
-        let Some(main) = entry.main() else { return };
+    pub(super) fn redirect(&self, mut entry: Entry, work: &mut Work) {
+        let redirect = entry.requeue();
+        let Some(main) = entry.route() else { return };
         let place = self.place_after(&main, redirect.as_ref());
         entry.asks = matches!(redirect, Some(Redirect::Ask { .. }));
         if place.is_unrouted() && redirect.is_none() && self.places.version() > 0 {
             // There is a map, and no node on it has the slot.
-            let settled = entry.refused("no node of the cluster has the slot of this key");
-            return work.settled.push(settled);
+            let refused = entry.refused("no node of the cluster has the slot of this key");
+            return work.settled.push(refused);
         }
         match &mut entry.origin {
             AskedBy::Lock(id, number) => {

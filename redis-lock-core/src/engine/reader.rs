@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::path::{Path, Settled, Traffic};
+use super::path::{Entry, Path, Traffic};
 use super::places::{Place, PlaceId};
 use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
@@ -176,7 +176,7 @@ impl Traffic {
         &mut self,
         task: Option<&Arc<ReadingTask>>,
         now: Moment,
-        results: &mut Vec<Settled>,
+        results: &mut Vec<Entry>,
     ) {
         let is_late = self.age(now) >= LATE;
         match (self.role.reader(), task) {
@@ -410,7 +410,7 @@ impl TaskReads {
     /// Reads what has arrived, and sends what follows from it.
     async fn receive(&self, work: &mut Work) {
         self.place.path.traffic().read_as(Some(&self.task), Moment::now(), &mut work.settled);
-        let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
+        let woken = work.settled.iter().filter(|entry| entry.is_told()).count();
         self.core.finish(work);
         if woken > 1 {
             // Tasks that were woken are likely to send something, which then goes in one batch.

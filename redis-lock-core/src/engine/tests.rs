@@ -9,7 +9,7 @@ use testbed::{Server, eventually};
 
 use super::core::Core;
 use super::lifecycle::Stage;
-use super::path::{AskedBy, InHand, LockId, Results, Settled};
+use super::path::{AskedBy, Entry, LockId, Results};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -285,15 +285,14 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
     let (asked, _) = core.only_path().traffic().drain();
-    let failed = |origin| {
-        let outcome = Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows"));
-        Settled::Done { origin, sent: Moment::now(), outcome, hand: InHand::default() }
+    let failed = |entry: Entry| {
+        entry.settled(Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows")))
     };
     core.act(|work| {
         work.settled.extend(asked.into_iter().map(failed));
         let mut reap = owed("job");
         reap.begin(&core.pending, || core.number());
-        work.settled.push(failed(AskedBy::Reap(reap)));
+        work.settled.push(failed(Entry::reap(reap, Moment::now())));
     });
     let main = demand("job").names.shared_main();
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);

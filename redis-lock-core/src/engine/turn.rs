@@ -7,7 +7,7 @@ use super::core::{Core, Work};
 use super::lifecycle::{Stage, given_up};
 use super::notices::Notice;
 use super::outcomes::tell;
-use super::path::{LockId, News, QueueEntry, Results, Told};
+use super::path::{Entry, LockId, News, Results, Told};
 use super::places::{Place, PlaceId, Several, UNROUTED};
 use super::reaper::Reaper;
 
@@ -246,7 +246,7 @@ impl Core {
     /// Releases a token once more, now or at this time.
     fn release_at(&self, at: Moment, reap: Box<Reap>, now: Moment, work: &mut Work) {
         if at <= now {
-            return self.put(QueueEntry::reap(reap, now), work);
+            return self.put(Entry::reap(reap, now), work);
         }
         let refused = self.reaper.lock().keep(at, reap);
         let told = refused.and_then(|reap| given_up(reap, &LockError::Shutdown));
@@ -278,7 +278,7 @@ impl Core {
     ) {
         let now = Moment::now();
         let reaps = take(&mut self.reaper.lock());
-        reaps.for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
+        reaps.for_each(|reap| self.put(Entry::reap(reap, now), work));
     }
 
     /// A server has left the map: its successor may still have tokens that it released. The last ones

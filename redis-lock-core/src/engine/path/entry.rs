@@ -1,6 +1,5 @@
 //! The entries in the queue of a place, and their outcomes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,21 +13,11 @@ use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
 use crate::sync::NonPoisonMutex;
 
-/// One command in the queue.
+/// One command, from when it is put on a queue until its outcome is handed over.
 #[derive(Debug)]
-pub(crate) struct QueueEntry {
-    entry: SentEntry,
-    /// The command; `None` for a release, whose command depends on the time and is created when it
-    /// is written.
-    pub(crate) command: Option<Command>,
-    /// While it is on no queue.
-    pub(super) hand: InHand,
-}
-
-/// What is kept of an entry until its outcome is known. It is moved often, so it is small.
-#[derive(Debug)]
-pub(crate) struct SentEntry {
+pub(crate) struct Entry {
     pub(crate) origin: AskedBy,
+    pub(crate) state: EntryState,
     /// When the entry was created.
     pub(crate) sent: Moment,
     /// When it was written to the connection.
@@ -42,27 +31,37 @@ pub(crate) struct SentEntry {
     /// How often it was redirected.
     pub(super) hops: u8,
     /// Whether a caller waited for the answer when it was written.
-    is_awaited: bool,
+    pub(super) is_awaited: bool,
+    /// Set while it is on no queue.
+    pub(crate) hand: InHand,
     /// Its command, for a planted fault.
     #[cfg(test)]
     pub(super) copy: Option<Command>,
 }
 
-impl std::ops::Deref for QueueEntry {
-    type Target = SentEntry;
-
-    fn deref(&self) -> &SentEntry {
-        &self.entry
-    }
+/// How far an entry has come.
+///
+/// ```text
+///   Queued --written--> Written --answered, or its connection has ended--> Settled
+///     ^ |                  |                                                  ^
+///     | |    another node has its key                                         |
+///     | |                  v                                                  |
+///     +-|------------ Redirected                                              |
+///       +---------- refused, because there is no connection ------------------+
+/// ```
+#[derive(Debug)]
+pub(crate) enum EntryState {
+    /// The command; `None` for a release, whose command depends on the time and is created when it
+    /// is written.
+    Queued(Option<Command>),
+    Written,
+    /// It was not executed, and must be asked elsewhere: at the node that the reply or the map names.
+    Redirected(Option<Command>, Option<Box<Redirect>>),
+    /// It has its one outcome.
+    Settled(Outcome),
 }
 
-impl std::ops::DerefMut for QueueEntry {
-    fn deref_mut(&mut self) -> &mut SentEntry {
-        &mut self.entry
-    }
-}
-
-impl QueueEntry {
+impl Entry {
     /// The entry of something that a machine sends.
     pub(crate) fn of(id: &LockId, outgoing: Outgoing, now: Moment) -> Self {
         match outgoing {
@@ -104,8 +103,9 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        let entry = SentEntry {
+        Self {
             origin,
+            state: EntryState::Queued(command),
             sent: now,
             written: now,
             limit,
@@ -113,29 +113,38 @@ impl QueueEntry {
             asks: false,
             hops: 0,
             is_awaited: false,
+            hand: InHand::default(),
             #[cfg(test)]
             copy: None,
-        };
-        Self { entry, command, hand: InHand::default() }
+        }
+    }
+
+    fn command(&self) -> Option<&Command> {
+        match &self.state {
+            EntryState::Queued(command) | EntryState::Redirected(command, _) => command.as_ref(),
+            EntryState::Written | EntryState::Settled(_) => None,
+        }
     }
 
     /// The key that decides to which place it goes; `None` when it goes to no place in particular.
-    pub(crate) fn main(&self) -> Option<Arc<str>> {
-        let of_command = || self.command.as_ref().map(|command| command.names.shared_main());
-        self.entry.main().or_else(of_command)
+    pub(crate) fn route(&self) -> Option<Arc<str>> {
+        self.main().or_else(|| self.command().map(|command| command.names.shared_main()))
     }
 
-    /// The command to send at `now`.
-    pub(crate) fn take_command(&mut self, now: Moment) -> Option<Command> {
-        match &self.origin {
-            AskedBy::Reap(reap) => Some(reap.command(now)),
-            _ => self.command.take(),
+    /// Takes out the command, to be written at `now`.
+    pub(super) fn write(&mut self, now: Moment) -> Option<Command> {
+        self.written = now;
+        let before = std::mem::replace(&mut self.state, EntryState::Written);
+        match (&self.origin, before) {
+            (AskedBy::Reap(reap), _) => Some(reap.command(now)),
+            (_, EntryState::Queued(command)) => command,
+            _ => None,
         }
     }
 
     /// Whether it is for keys of several slots.
     pub(crate) fn is_split(&self) -> bool {
-        match (&self.origin, &self.command) {
+        match (&self.origin, self.command()) {
             (AskedBy::Part(..) | AskedBy::Ping, _) => false,
             (AskedBy::Reap(reap), _) => reap.is_split(),
             (_, Some(command)) => is_split(command.kind, &command.names),
@@ -143,21 +152,52 @@ impl QueueEntry {
         }
     }
 
-    /// Settles an entry that can't be sent to any place.
-    pub(crate) fn refused(self, what: &str) -> Settled {
-        self.entry.settle(Outcome::Refused(Fault::new(FaultClass::Refused, what)), self.hand)
+    /// It can't be sent to any place.
+    pub(crate) fn refused(self, what: &str) -> Self {
+        self.settled(Outcome::Refused(Fault::new(FaultClass::Refused, what)))
     }
 
-    /// Without its command.
-    pub(crate) fn into_sent(self) -> SentEntry {
-        self.entry
+    pub(crate) fn settled(mut self, outcome: Outcome) -> Self {
+        self.state = EntryState::Settled(outcome);
+        self
     }
-}
 
-impl SentEntry {
-    /// The same with its command, to be sent again.
-    pub(super) fn with(self, command: Option<Command>, hand: InHand) -> QueueEntry {
-        QueueEntry { entry: self, command, hand }
+    /// Another node has its key; `None` where the map says which.
+    pub(crate) fn redirected(mut self, command: Option<Command>, to: Option<Redirect>) -> Self {
+        self.state = EntryState::Redirected(command, to.map(Box::new));
+        self
+    }
+
+    /// It goes elsewhere, without having been written.
+    pub(super) fn elsewhere(mut self) -> Self {
+        let EntryState::Queued(command) = &mut self.state else { return self };
+        let command = command.take();
+        self.redirected(command, None)
+    }
+
+    /// Queues it again. Returns the node that it was redirected to, if a node has named one.
+    pub(crate) fn requeue(&mut self) -> Option<Redirect> {
+        let before = std::mem::replace(&mut self.state, EntryState::Written);
+        let (state, to) = match before {
+            EntryState::Redirected(command, to) => (EntryState::Queued(command), to),
+            state => (state, None),
+        };
+        self.state = state;
+        to.map(|to| *to)
+    }
+
+    /// Whether it is a release that no server has answered yet.
+    pub(crate) fn is_owed(&self) -> bool {
+        let (AskedBy::Reap(reap), EntryState::Settled(outcome)) = (&self.origin, &self.state)
+        else {
+            return false;
+        };
+        !outcome.is_answered() && !reap.was_answered()
+    }
+
+    /// Whether a caller gets its outcome.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.state, EntryState::Settled(_)) && self.origin.is_awaited()
     }
 
     /// The key of the lock that it is for, if its origin names one.
@@ -183,152 +223,34 @@ impl SentEntry {
         self.origin.overdue()
     }
 
-    pub(super) fn settle(self, outcome: Outcome, hand: InHand) -> Settled {
-        let Self { origin, sent, .. } = self;
-        Settled::Done { origin, sent, outcome, hand }
-    }
-}
-
-/// What became of an entry.
-#[derive(Debug)]
-pub(crate) enum Settled {
-    /// It has its one outcome.
-    Done { origin: AskedBy, sent: Moment, outcome: Outcome, hand: InHand },
-    /// It was not executed, and must be asked elsewhere: at the node that the reply or the map
-    /// names.
-    Redirected(Box<QueueEntry>, Option<Redirect>),
-}
-
-impl Settled {
-    /// What it was for.
-    pub(crate) fn into_origin(self) -> AskedBy {
-        match self {
-            Self::Done { origin, .. } => origin,
-            Self::Redirected(entry, _) => entry.into_sent().origin,
-        }
-    }
-
-    /// Whether it is a release that no server has answered yet.
-    pub(crate) fn is_owed(&self) -> bool {
-        let Self::Done { origin: AskedBy::Reap(reap), outcome, .. } = self else { return false };
-        !outcome.is_answered() && !reap.was_answered()
-    }
-
-    pub(crate) fn is_awaited(&self) -> bool {
-        match self {
-            Self::Done { origin, .. } => origin.is_awaited(),
-            Self::Redirected(..) => false,
-        }
-    }
-}
-
-#[cfg(test)]
-impl Settled {
-    pub(crate) fn origin(&self) -> &AskedBy {
-        match self {
-            Self::Done { origin, .. } => origin,
-            Self::Redirected(entry, _) => &entry.origin,
-        }
-    }
-
+    #[cfg(test)]
     pub(crate) fn outcome(&self) -> &Outcome {
-        match self {
-            Self::Done { outcome, .. } => outcome,
-            Self::Redirected(..) => panic!("it goes elsewhere"),
+        match &self.state {
+            EntryState::Settled(outcome) => outcome,
+            other => panic!("it has no outcome: {other:?}"),
         }
-    }
-}
-
-/// The entries that were written and have no outcome, in the order in which they were sent.
-#[derive(Debug, Default)]
-pub(super) struct InFlight {
-    /// An entry that has its outcome leaves a gap, until it comes first.
-    entries: VecDeque<Option<SentEntry>>,
-    /// The sequence number of the first entry. The others follow without gaps.
-    first: u64,
-    /// For how many of them a caller waited when they were written.
-    awaited: usize,
-}
-
-impl InFlight {
-    /// The sequence number of the next entry.
-    pub(super) fn next_seq(&self) -> u64 {
-        self.first.wrapping_add(self.entries.len() as u64)
-    }
-
-    pub(super) fn push(&mut self, mut entry: SentEntry) {
-        entry.is_awaited = entry.origin.is_awaited();
-        self.awaited += usize::from(entry.is_awaited);
-        self.entries.push_back(Some(entry));
-    }
-
-    /// Whether a caller waits for one of the answers. A caller that got a time-out counts until the
-    /// answer comes.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.awaited > 0
-    }
-
-    fn index(&self, seq: u64) -> Option<usize> {
-        seq.wrapping_sub(self.first).try_into().ok()
-    }
-
-    pub(super) fn get(&self, seq: u64) -> Option<&SentEntry> {
-        self.entries.get(self.index(seq)?)?.as_ref()
-    }
-
-    pub(super) fn take(&mut self, seq: u64) -> Option<SentEntry> {
-        let index = self.index(seq)?;
-        let entry = self.entries.get_mut(index)?.take()?;
-        self.awaited -= usize::from(entry.is_awaited);
-        while let Some(None) = self.entries.front() {
-            self.entries.pop_front();
-            self.first = self.first.wrapping_add(1);
-        }
-        Some(entry)
-    }
-
-    /// The oldest entry without an outcome.
-    pub(super) fn front(&self) -> Option<&SentEntry> {
-        self.entries.front()?.as_ref()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &SentEntry> {
-        self.entries.iter().flatten()
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SentEntry> {
-        self.entries.iter_mut().flatten()
-    }
-
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = SentEntry> {
-        (self.first, self.awaited) = (self.next_seq(), 0);
-        std::mem::take(&mut self.entries).into_iter().flatten()
     }
 }
 
 /// A part, and the key that decides where it goes.
-pub(crate) type PartEntry = (Arc<str>, QueueEntry);
+pub(crate) type PartEntry = (Arc<str>, Entry);
 
 impl Gathering {
     /// Splits an entry for keys of several slots into parts. There may be an outcome at once.
     pub(crate) fn begin(
-        mut entry: QueueEntry,
+        mut entry: Entry,
         cluster: &Arc<ClusterMode>,
-    ) -> (Vec<PartEntry>, Option<Settled>) {
+    ) -> (Vec<PartEntry>, Option<Entry>) {
         let now = entry.sent;
         if let AskedBy::Reap(reap) = &mut entry.origin {
             // Its parts may go to other queues than those of the acquisition that it undoes.
             reap.doubt_dropped(now);
         }
-        let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
+        let Some(command) = entry.write(now) else { return (Vec::new(), None) };
         let (split, next) = Split::start(&command, cluster);
-        let (sent, deadline) = (now, entry.deadline);
-        let (origin, hand) = (Some(entry.entry.origin), entry.hand);
-        let gathered = Gathered { split, origin, sent, deadline };
+        // Its parts are on queues from now on.
+        let hand = std::mem::take(&mut entry.hand);
+        let gathered = Gathered { split, entry: Some(entry) };
         let gathering = Arc::new(Self(NonPoisonMutex::new(gathered)));
         match next {
             NextPart::Ask(parts) => (gathering.entries(parts), None),
@@ -337,21 +259,19 @@ impl Gathering {
     }
 
     pub(crate) fn entries(self: &Arc<Self>, parts: Vec<Part>) -> Vec<PartEntry> {
-        let (sent, deadline) = {
-            let gathered = self.gathered();
-            (gathered.sent, gathered.deadline)
-        };
+        let times = self.gathered().entry.as_ref().map(|entry| (entry.sent, entry.deadline));
+        let Some((sent, deadline)) = times else { return Vec::new() };
         let entry = |part: Part| {
             let main = part.command.names.shared_main();
             let origin = AskedBy::Part(Arc::clone(self), part.group);
-            (main, QueueEntry::of_command(origin, part.command, deadline, sent))
+            (main, Entry::of_command(origin, part.command, deadline, sent))
         };
         parts.into_iter().map(entry).collect()
     }
 
-    pub(crate) fn settle(&self, answer: Result<Answer, Fault>, hand: InHand) -> Option<Settled> {
-        let mut gathered = self.gathered();
-        let (origin, sent) = (gathered.origin.take()?, gathered.sent);
-        Some(Settled::Done { origin, sent, outcome: answer.into(), hand })
+    pub(crate) fn settle(&self, answer: Result<Answer, Fault>, hand: InHand) -> Option<Entry> {
+        let mut entry = self.gathered().entry.take()?;
+        entry.hand = hand;
+        Some(entry.settled(answer.into()))
     }
 }

@@ -1,9 +1,8 @@
 //! Sends queued entries, says who has to act next, and settles the entries that are answered.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{AskedBy, ConnectionState, Path, QueueEntry, SentEntry, Settled, Traffic};
+use super::{AskedBy, ConnectionState, Entry, Path, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::reader::Reader;
@@ -35,7 +34,7 @@ impl Path {
     pub(crate) fn after_put(
         &self,
         by: Option<RuntimeId>,
-        results: &mut Vec<Settled>,
+        results: &mut Vec<Entry>,
     ) -> (After, Moment) {
         let (after, due, reader) = {
             let mut traffic = self.traffic();
@@ -51,9 +50,9 @@ impl Path {
 }
 
 impl Traffic {
-    fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<Settled>) -> After {
+    fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<Entry>) -> After {
         if !matches!(self.connection, ConnectionState::Up(_)) {
-            return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
+            return if self.queue.has_waiting() { After::WakeEngine } else { After::Nothing };
         }
         if let Reader::Callers = self.role.reader() {
             return self.answer_caller();
@@ -62,8 +61,8 @@ impl Traffic {
             return After::Nothing;
         }
         // Where a caller waits for what is under way, what follows goes with the next commands, in one batch.
-        let waits = self.written.is_awaited();
-        let awaited = self.waiting.iter().any(|entry| entry.origin.is_awaited());
+        let waits = self.queue.is_awaited();
+        let awaited = self.queue.waiting().any(|entry| entry.origin.is_awaited());
         let was_sent = self.is_sent();
         let now = self.now();
         let asks_task = by.is_some_and(|here| self.role.on_command(here, now));
@@ -95,16 +94,16 @@ impl Traffic {
     /// The answers of a caller are there as soon as it has written, and it reads them itself. If the engine
     /// has written for it meanwhile, it still leaves the answers to the caller.
     fn answer_caller(&mut self) -> After {
-        match self.waiting.is_empty() && self.written.is_empty() {
-            true => After::Nothing,
-            false if self.write_all(self.now()) => After::Read,
-            false => After::WakeEngine,
+        match self.queue.has_waiting() || self.queue.has_written() {
+            false => After::Nothing,
+            true if self.write_all(self.now()) => After::Read,
+            true => After::WakeEngine,
         }
     }
 
     /// The last entry was created just now, so its time saves reading the clock again.
     fn now(&self) -> Moment {
-        self.waiting.back().map_or_else(Moment::now, |last| last.sent)
+        self.queue.waiting().next_back().map_or_else(Moment::now, |last| last.sent)
     }
 
     /// Encodes the queued entries. Returns `false` if a planted fault leaves some.
@@ -112,56 +111,52 @@ impl Traffic {
         let late = self.late();
         self.write(now);
         let is_all = late.is_empty();
-        self.waiting.extend(late);
+        late.into_iter().for_each(|entry| self.queue.put(entry));
         is_all
     }
 
     /// What a planted fault sends later than the rest.
-    fn late(&mut self) -> VecDeque<QueueEntry> {
+    fn late(&mut self) -> Vec<Entry> {
         if !planted!(LateReleases) {
-            return VecDeque::new();
+            return Vec::new();
         }
-        let (first, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|entry| entry.origin.is_awaited());
-        self.waiting = first;
+        let waiting = self.queue.take_waiting().into_iter();
+        let (first, rest): (Vec<_>, _) = waiting.partition(|entry| entry.origin.is_awaited());
+        first.into_iter().for_each(|entry| self.queue.put(entry));
         rest
     }
 
     /// Encodes the queued entries.
     fn write(&mut self, now: Moment) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
-        // An entry is large, so it is changed where it is, and moved once.
-        while let Some(entry) = self.waiting.front_mut() {
-            let command = if self.dropped.take(entry) { None } else { entry.take_command(now) };
+        loop {
+            let (seq, is_oldest) = (self.queue.next_seq(), !self.queue.has_written());
+            let Some(entry) = self.queue.next() else { return };
+            let command = if self.dropped.take(entry) { None } else { entry.write(now) };
             let Some(command) = command else {
                 // Its machine has dropped it before it was sent.
-                self.waiting.pop_front();
+                self.queue.skip();
                 continue;
             };
-            if self.written.is_empty() {
+            if is_oldest {
                 // The connection counts as silent from here on.
                 up.received = up.received.max(now);
             }
-            entry.written = now;
             if planted!(BatchRedirected) {
                 #[cfg(test)]
                 entry.copy.replace(command.clone());
             }
-            let seq = self.written.next_seq();
             if std::mem::take(&mut entry.asks) {
                 up.wire.push_asking(seq, command);
             } else {
                 up.wire.push(seq, command);
             }
-            if let Some(entry) = self.waiting.pop_front() {
-                self.written.push(entry.into_sent());
-            }
+            self.queue.on_written();
         }
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        self.is_sent() && self.waiting.is_empty()
+        self.is_sent() && !self.queue.has_waiting()
     }
 
     /// Whether all that was written has also been sent.
@@ -170,7 +165,7 @@ impl Traffic {
     }
 
     /// Sends as much as the socket takes.
-    fn flush(&mut self, results: &mut Vec<Settled>) {
+    fn flush(&mut self, results: &mut Vec<Entry>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         if let Err(error) = up.wire.flush() {
             self.close(&Fault::broken(&error), results);
@@ -178,20 +173,20 @@ impl Traffic {
     }
 
     /// Encodes and sends everything in the queue.
-    pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
-        if !self.waiting.is_empty() {
+    pub(crate) fn push_out(&mut self, results: &mut Vec<Entry>) {
+        if self.queue.has_waiting() {
             self.write(Moment::now());
         }
         self.flush(results);
     }
 
     /// Reads what has arrived, and settles the entries that are answered.
-    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
+    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Entry>) {
         while self.read(now, results) {}
     }
 
     /// Reads once. Returns whether there may be more.
-    fn read(&mut self, now: Moment, results: &mut Vec<Settled>) -> bool {
+    fn read(&mut self, now: Moment, results: &mut Vec<Entry>) -> bool {
         let ConnectionState::Up(up) = &mut self.connection else { return false };
         let filled = up.wire.fill();
         if let Ok(Filled { received: true, .. }) = filled {
@@ -212,10 +207,10 @@ impl Traffic {
     ///
     /// # Errors
     /// A fault if the connection can't be used any longer.
-    fn pull(&mut self, results: &mut Vec<Settled>) -> Result<(), Fault> {
+    fn pull(&mut self, results: &mut Vec<Entry>) -> Result<(), Fault> {
         while let ConnectionState::Up(up) = &mut self.connection {
-            let (written, dropped) = (&self.written, &self.dropped);
-            let mut wants = |seq| !written.get(seq).is_some_and(|entry| dropped.has(entry));
+            let (queue, dropped) = (&self.queue, &self.dropped);
+            let mut wants = |seq| !queue.get(seq).is_some_and(|entry| dropped.has(entry));
             // Of the answer that one panics over nothing is known, and nothing of those behind it.
             let pulled = contained(|| up.wire.pull(&mut wants));
             match pulled.unwrap_or_else(|fault| Some(Pulled::Broken(fault))) {
@@ -233,11 +228,11 @@ impl Traffic {
         Ok(())
     }
 
-    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
+    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Entry>) {
         if let ConnectionState::Up(up) = &mut self.connection {
             up.has_answered = true;
         }
-        let Some(entry) = self.written.take(seq) else { return };
+        let Some(entry) = self.queue.take(seq) else { return };
         if answer.is_err() {
             self.doubt_server(&entry, results);
         }
@@ -248,19 +243,19 @@ impl Traffic {
             answer => answer.into(),
         };
         self.settle(entry, outcome, results);
-        if self.written.is_empty() && self.waiting.is_empty() {
+        if !self.queue.has_written() && !self.queue.has_waiting() {
             self.dropped.numbers.clear();
         }
     }
 
     /// A command has failed, perhaps on a separate connection. If nothing has arrived since it was
     /// written, the server gets a ping.
-    fn doubt_server(&mut self, entry: &SentEntry, results: &mut Vec<Settled>) {
+    fn doubt_server(&mut self, entry: &Entry, results: &mut Vec<Entry>) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let is_dropped = self.dropped.has(entry);
-        let is_asked = || self.written.iter().any(|it| matches!(it.origin, AskedBy::Ping));
+        let is_asked = || self.queue.written().any(|it| matches!(it.origin, AskedBy::Ping));
         if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
-            self.put(QueueEntry::ping(self.time_limit, Moment::now()), results);
+            self.put(Entry::ping(self.time_limit, Moment::now()), results);
         }
     }
 
@@ -270,9 +265,9 @@ impl Traffic {
         seq: u64,
         command: Command,
         redirect: Redirect,
-        results: &mut Vec<Settled>,
+        results: &mut Vec<Entry>,
     ) {
-        let Some(mut entry) = self.written.take(seq) else { return };
+        let Some(mut entry) = self.queue.take(seq) else { return };
         entry.hops += 1;
         if entry.hops > MOST_HOPS {
             // They may go on like that for long: the next tries come ever later.
@@ -284,8 +279,8 @@ impl Traffic {
             // It was not executed, and its machine no longer wants it.
             return;
         }
-        let entry = Box::new(entry.with(Some(command), self.in_hand.take()));
-        results.push(Settled::Redirected(entry, Some(redirect)));
+        entry.hand = self.in_hand.take();
+        results.push(entry.redirected(Some(command), Some(redirect)));
         if planted!(BatchRedirected) {
             #[cfg(test)]
             self.redirect_all(results);
@@ -294,11 +289,10 @@ impl Traffic {
 
     /// A planted fault.
     #[cfg(test)]
-    fn redirect_all(&mut self, results: &mut Vec<Settled>) {
-        for mut entry in self.written.drain() {
+    fn redirect_all(&mut self, results: &mut Vec<Entry>) {
+        while let Some(mut entry) = self.queue.pop_written() {
             let command = entry.copy.take();
-            let entry = entry.with(command, super::InHand::default());
-            results.push(Settled::Redirected(Box::new(entry), None));
+            results.push(entry.redirected(command, None));
         }
     }
 
@@ -308,7 +302,7 @@ impl Traffic {
         self.distrust_after = Some(age);
     }
 
-    fn is_too_late(&self, entry: &SentEntry) -> bool {
+    fn is_too_late(&self, entry: &Entry) -> bool {
         self.distrust_after.is_some_and(|age| Moment::now().since(entry.written) > age)
     }
 }

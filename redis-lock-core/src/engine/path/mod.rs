@@ -19,15 +19,16 @@
 mod entry;
 mod exchange;
 mod origin;
+mod queue;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use entry::{Entry, EntryState};
 pub(crate) use exchange::After;
 pub(crate) use origin::{AskedBy, Gathering, InHand, LockId, ReadyReply, Told};
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ use crate::engine::reader::ReaderRole;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, Verb, Watcher, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
-use entry::{InFlight, SentEntry};
 use origin::InHandCount;
+use queue::Queue;
 use supervise::Attempts;
 
 /// How many dropped questions are remembered before settled ones are removed.
@@ -61,7 +62,8 @@ pub(crate) enum News {
 /// The results of driving a path.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    pub(crate) settled: Vec<Settled>,
+    /// Entries that are settled, or redirected.
+    pub(crate) settled: Vec<Entry>,
     /// What callers learn.
     pub(crate) told: Vec<Told>,
     pub(crate) news: Vec<News>,
@@ -75,9 +77,7 @@ pub(crate) struct Path(NonPoisonMutex<Traffic>);
 pub(crate) struct Traffic {
     connection: ConnectionState,
     pub(crate) role: ReaderRole,
-    /// Entries that were not written yet, in order.
-    waiting: VecDeque<QueueEntry>,
-    written: InFlight,
+    queue: Queue,
     dropped: DroppedQuestions,
     in_hand: InHandCount,
     ready: Vec<ReadyReply>,
@@ -105,12 +105,12 @@ struct DroppedQuestions {
 
 impl DroppedQuestions {
     /// Whether an entry is such a question.
-    fn has(&self, entry: &SentEntry) -> bool {
+    fn has(&self, entry: &Entry) -> bool {
         entry.number().is_some_and(|number| self.numbers.contains(&number))
     }
 
     /// The same, for a question that is settled now.
-    fn take(&mut self, entry: &SentEntry) -> bool {
+    fn take(&mut self, entry: &Entry) -> bool {
         entry.number().is_some_and(|number| self.numbers.remove(&number))
     }
 }
@@ -144,8 +144,7 @@ impl Path {
         let traffic = Traffic {
             connection: ConnectionState::Unused,
             role: ReaderRole::default(),
-            waiting: VecDeque::new(),
-            written: InFlight::default(),
+            queue: Queue::default(),
             dropped: DroppedQuestions::default(),
             in_hand: InHandCount::default(),
             ready: Vec::new(),
@@ -168,13 +167,13 @@ impl Path {
 
     /// Puts an entry on the queue. To be called under the lock of the machine's shard, so that the
     /// order in the queue is that of the steps.
-    pub(crate) fn put(&self, entry: QueueEntry, results: &mut Vec<Settled>) {
+    pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Entry>) {
         self.traffic().put(entry, results);
     }
 }
 
 impl Traffic {
-    pub(crate) fn put(&mut self, mut entry: QueueEntry, results: &mut Vec<Settled>) {
+    pub(crate) fn put(&mut self, mut entry: Entry, results: &mut Vec<Entry>) {
         let sent = entry.sent;
         if let AskedBy::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
@@ -184,17 +183,17 @@ impl Traffic {
         match &self.connection {
             ConnectionState::Down(fault) => {
                 let fault = fault.clone();
-                return self.settle(entry.into_sent(), Outcome::Refused(fault), results);
+                return self.settle(entry, Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
                 entry.hand = self.in_hand.take();
-                return results.push(Settled::Redirected(Box::new(entry), None));
+                return results.push(entry.elsewhere());
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
         let hand = std::mem::take(&mut entry.hand);
-        self.waiting.push_back(entry);
+        self.queue.put(entry);
         drop(hand);
     }
 
@@ -211,7 +210,7 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, entry: SentEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+    fn settle(&mut self, mut entry: Entry, outcome: Outcome, results: &mut Vec<Entry>) {
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.take(&entry) && !planted!(AnyAnswer) {
@@ -223,7 +222,8 @@ impl Traffic {
                 self.dropped.lost.insert(number);
             }
         }
-        results.push(entry.settle(outcome, self.in_hand.take()));
+        entry.hand = self.in_hand.take();
+        results.push(entry.settled(outcome));
     }
 
     /// The outcomes of some questions are unknown, so the server may execute them after the releases of
@@ -234,7 +234,7 @@ impl Traffic {
             return;
         }
         let now = Moment::now();
-        for entry in &mut self.waiting {
+        for entry in self.queue.waiting_mut() {
             if let AskedBy::Reap(reap) = &mut entry.origin
                 && doubtful.contains(&reap.names().shared_main())
             {
@@ -249,7 +249,7 @@ impl Traffic {
     }
 
     /// Ends the epoch, if there is one: the one way in which a connection ends.
-    pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
+    pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Entry>) {
         let before = std::mem::replace(&mut self.connection, ConnectionState::Connecting);
         let ConnectionState::Up(up) = before else {
             self.connection = before;
@@ -257,8 +257,7 @@ impl Traffic {
         };
         self.closed(&up);
         drop(up);
-        let entries: Vec<_> = self.written.drain().collect();
-        for entry in entries {
+        while let Some(entry) = self.queue.pop_written() {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
         self.doubt_waiting();
@@ -267,7 +266,7 @@ impl Traffic {
 
     /// Forgets the numbers of dropped questions that are settled.
     fn forget_dropped(&mut self) {
-        let known: BTreeSet<_> = self.entries().filter_map(SentEntry::number).collect();
+        let known: BTreeSet<_> = self.queue.all().filter_map(Entry::number).collect();
         self.dropped.numbers.retain(|number| known.contains(number));
     }
 
@@ -287,17 +286,12 @@ impl Traffic {
 
     /// How old the oldest question without an outcome is.
     pub(crate) fn age(&self, now: Moment) -> Duration {
-        self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
+        self.queue.oldest().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
     /// Whether a command was sent that has no outcome.
     pub(crate) fn has_written(&self) -> bool {
-        !self.written.is_empty()
-    }
-
-    /// What is queued or has no outcome yet.
-    fn entries(&self) -> impl Iterator<Item = &SentEntry> {
-        self.waiting.iter().map(|entry| &**entry).chain(self.written.iter())
+        self.queue.has_written()
     }
 
     /// Whether outcomes were taken out and not handed over yet.
@@ -319,13 +313,13 @@ impl Traffic {
 
     /// Whether something other than our own PING is on the queue or on its way.
     pub(crate) fn has_questions(&self) -> bool {
-        self.entries().any(|entry| !matches!(entry.origin, AskedBy::Ping))
+        self.queue.all().any(|entry| !matches!(entry.origin, AskedBy::Ping))
     }
 
     /// Whether no entry is queued or without an outcome.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.waiting.is_empty() && self.written.is_empty() && !self.has_dropped()
+        self.queue.all().next().is_none() && !self.has_dropped()
     }
 
     #[cfg(test)]
@@ -335,19 +329,18 @@ impl Traffic {
 
     #[cfg(test)]
     pub(crate) fn origins(&self) -> impl Iterator<Item = &AskedBy> {
-        self.entries().map(|entry| &entry.origin)
+        self.queue.all().map(|entry| &entry.origin)
     }
 
     /// The number of the question in the entry with this one, if it was written and has no outcome.
     #[cfg(test)]
     pub(crate) fn asked_as(&self, seq: u64) -> Option<u64> {
-        self.written.get(seq)?.number()
+        self.queue.get(seq)?.number()
     }
 
     /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes
     /// the callers, so no lock may be held then.
-    pub(crate) fn drain(&mut self) -> (Vec<AskedBy>, Vec<ReadyReply>) {
-        let waiting = std::mem::take(&mut self.waiting);
+    pub(crate) fn drain(&mut self) -> (Vec<Entry>, Vec<ReadyReply>) {
         // One that is down stays so: after the end of the engine nothing may wait here.
         if !matches!(self.connection, ConnectionState::Down(_)) {
             self.connection = ConnectionState::Unused;
@@ -357,13 +350,13 @@ impl Traffic {
         let ready = std::mem::take(&mut self.ready);
         self.dropped.numbers.clear();
         self.dropped.lost.clear();
-        let rest: Vec<_> = self.written.drain().collect();
-        let waiting = waiting.into_iter().map(QueueEntry::into_sent);
-        (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
+        let mut all: Vec<_> = std::iter::from_fn(|| self.queue.pop_written()).collect();
+        all.extend(self.queue.take_waiting());
+        (all, ready)
     }
 
     /// Does that for good: new entries are refused at once.
-    pub(crate) fn end(&mut self) -> (Vec<AskedBy>, Vec<ReadyReply>) {
+    pub(crate) fn end(&mut self) -> (Vec<Entry>, Vec<ReadyReply>) {
         let drained = self.drain();
         self.connection = ConnectionState::Down(Fault::stopped());
         drained

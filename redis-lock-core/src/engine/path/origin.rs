@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::Entry;
 use crate::LockError;
-use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::lock::{Confirm, Confirmation, Outcome, Reap};
@@ -94,7 +94,7 @@ impl AskedBy {
     pub(crate) fn leaving(&self) -> Option<Arc<str>> {
         match self {
             Self::Reap(reap) => Some(Arc::clone(reap.attempt().wire())),
-            Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.leaving(),
+            Self::Part(gathering, _) => gathering.gathered().entry.as_ref()?.origin.leaving(),
             Self::Lock(..) | Self::Query(_) | Self::Ping => None,
         }
     }
@@ -140,10 +140,8 @@ pub(crate) struct Gathering(pub(super) NonPoisonMutex<Gathered>);
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) split: Split,
-    /// On whose behalf it was asked; `None` once the outcome is known.
-    pub(super) origin: Option<AskedBy>,
-    pub(super) sent: Moment,
-    pub(super) deadline: Moment,
+    /// What was split; `None` once the outcome is known.
+    pub(super) entry: Option<Entry>,
 }
 
 impl Gathering {
@@ -157,7 +155,7 @@ impl Gathering {
     /// The machine that asked, and the number of its question. The outer `None` means that no caller
     /// wants the answer.
     pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
-        match self.gathered().origin.as_ref()? {
+        match &self.gathered().entry.as_ref()?.origin {
             AskedBy::Lock(id, number) => Some(Some((id.clone(), *number))),
             _ => Some(None),
         }
@@ -169,15 +167,15 @@ impl Gathering {
 
     /// Takes out the origin, when no thread is left to carry it out.
     pub(crate) fn take_origin(&self) -> Option<AskedBy> {
-        self.gathered().origin.take()
+        self.gathered().entry.take().map(|entry| entry.origin)
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
-        self.gathered().origin.as_ref().is_some_and(AskedBy::is_awaited)
+        self.gathered().entry.as_ref().is_some_and(|entry| entry.origin.is_awaited())
     }
 
     pub(crate) fn overdue(&self) -> Option<Told> {
-        self.gathered().origin.as_mut()?.overdue()
+        self.gathered().entry.as_mut()?.origin.overdue()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Supervises the connection: when to connect, when a connection is dead, and whom to notify.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{
-    AskedBy, ConnectionState, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Settled, Told,
-    Traffic, Up,
+    AskedBy, ConnectionState, Entry, LOOK_PAUSE, News, ReadyReply, Results, Told, Traffic, Up,
 };
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
@@ -95,7 +93,7 @@ impl Traffic {
 
     /// When `turn` is due.
     pub(crate) fn due(&self) -> Moment {
-        let link = match (&self.connection, self.written.front()) {
+        let link = match (&self.connection, self.queue.oldest()) {
             (ConnectionState::Up(up), Some(oldest)) => {
                 let link = up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
                     let silent = up.received.max(since).after(self.time_limit);
@@ -107,7 +105,7 @@ impl Traffic {
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.received.after(SILENCE),
-            (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
+            (ConnectionState::Unused, _) if !self.queue.has_waiting() => Moment::NEVER,
             (ConnectionState::Unused, _) => self.attempts.next,
             (ConnectionState::Connecting | ConnectionState::Down(_), _)
                 if !self.attempts.are_under_way() =>
@@ -148,10 +146,12 @@ impl Traffic {
     /// that is about to be.
     fn watch_silence(&mut self, now: Moment, results: &mut Results) {
         let ConnectionState::Up(up) = &self.connection else { return };
-        let Some(oldest) = self.written.front() else {
-            if now >= up.received.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty()
+        let Some(oldest) = self.queue.oldest() else {
+            if now >= up.received.after(SILENCE)
+                && !up.wire.is_instant()
+                && !self.queue.has_waiting()
             {
-                let entry = QueueEntry::ping(self.time_limit, now);
+                let entry = Entry::ping(self.time_limit, now);
                 self.put(entry, &mut results.settled);
             }
             return;
@@ -185,7 +185,7 @@ impl Traffic {
         {
             self.failed(number, Fault::no_connection(self.time_limit), now, results);
         }
-        let wanted = !self.waiting.is_empty() || !self.ready.is_empty();
+        let wanted = self.queue.has_waiting() || !self.ready.is_empty();
         if wanted && matches!(self.connection, ConnectionState::Unused) {
             self.connection = ConnectionState::Connecting;
         }
@@ -211,14 +211,14 @@ impl Traffic {
         results: &mut Results,
     ) {
         let Some(began) = self.attempts.end(number) else { return };
-        if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
+        if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.queue.oldest())
             && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since.min(began))
         {
             // Something has arrived on the first one meanwhile, or no answer is due on it. What is oldest
             // now may have been asked after that, and its answer be on its way.
             return;
         }
-        if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {
+        if let (ConnectionState::Up(_), None) = (&self.connection, self.queue.oldest()) {
             return;
         }
         let half_open = "another connection got through where this one was silent";
@@ -239,7 +239,8 @@ impl Traffic {
         self.tell_ready(&Ok(()), results);
         results.news.push(News::Up);
         if planted!(QueueReversed) {
-            self.waiting.make_contiguous().reverse();
+            let waiting = self.queue.take_waiting();
+            waiting.into_iter().rev().for_each(|entry| self.queue.put(entry));
         }
         self.push_out(&mut results.settled);
     }
@@ -255,10 +256,8 @@ impl Traffic {
         }
         self.attempts.pause(now, LONGEST_PAUSE);
         self.connection = ConnectionState::Down(fault.clone());
-        let waiting = std::mem::take(&mut self.waiting);
-        for entry in waiting {
-            let refused = Outcome::Refused(fault.clone());
-            self.settle(entry.into_sent(), refused, &mut results.settled);
+        for entry in self.queue.take_waiting() {
+            self.settle(entry, Outcome::Refused(fault.clone()), &mut results.settled);
         }
         self.tell_ready(&Err(fault.clone()), results);
         let what = format!("{}; trying again", fault.what);
@@ -283,7 +282,7 @@ impl Traffic {
         }
         self.connection = ConnectionState::Unused;
         self.attempts.start_over(now.after(LOOK_PAUSE));
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = self.queue.take_waiting();
         self.send_elsewhere(waiting, results);
         self.tell_ready(&Ok(()), results);
         true
@@ -294,7 +293,7 @@ impl Traffic {
         self.close(fault, &mut results.settled);
         self.connection = ConnectionState::Retired;
         self.attempts.give_up();
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = self.queue.take_waiting();
         self.send_elsewhere(waiting, results);
         self.tell_ready(&Err(fault.clone()), results);
     }
@@ -302,22 +301,21 @@ impl Traffic {
     /// Gives up entries that wait here although another node has their key by now: this one may not
     /// be reached for long.
     pub(crate) fn give_up_moved(&mut self, is_here: impl Fn(&str) -> bool, results: &mut Results) {
-        if self.waiting.is_empty() {
+        if !self.queue.has_waiting() {
             return;
         }
-        let stays = |entry: &QueueEntry| {
+        let stays = |entry: &Entry| {
             let is_bound = entry.asks || matches!(entry.origin, AskedBy::Query(_) | AskedBy::Ping);
-            is_bound || entry.main().is_none_or(|main| is_here(&main))
+            is_bound || entry.route().is_none_or(|main| is_here(&main))
         };
-        let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
-        self.waiting = here;
+        let (here, moved): (Vec<_>, _) = self.queue.take_waiting().into_iter().partition(stays);
+        here.into_iter().for_each(|entry| self.queue.put(entry));
         self.send_elsewhere(moved, results);
     }
 
     /// What was waiting here goes to other places.
-    fn send_elsewhere(&mut self, entries: VecDeque<QueueEntry>, results: &mut Results) {
-        let elsewhere = |entry| Settled::Redirected(Box::new(entry), None);
-        results.settled.extend(entries.into_iter().map(elsewhere));
+    fn send_elsewhere(&mut self, entries: Vec<Entry>, results: &mut Results) {
+        results.settled.extend(entries.into_iter().map(Entry::elsewhere));
         self.forget_dropped();
     }
 
@@ -340,8 +338,7 @@ impl Traffic {
             return;
         }
         let mut next = Moment::NEVER;
-        let waiting = self.waiting.iter_mut().map(|entry| &mut **entry);
-        for entry in waiting.chain(self.written.iter_mut()) {
+        for entry in self.queue.all_mut() {
             if entry.deadline <= now {
                 results.told.extend(entry.overdue());
             }

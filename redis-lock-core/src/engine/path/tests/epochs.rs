@@ -35,10 +35,10 @@ fn what_arrived_before_the_end_counts() {
     let settled = bench.settled();
     let [one, two] = settled.as_slice() else { panic!("{settled:?}") };
     assert!(
-        matches!(one.origin(), AskedBy::Lock(_, it) if *it == first) && is_answered(one.outcome())
+        matches!(&one.origin, AskedBy::Lock(_, it) if *it == first) && is_answered(one.outcome())
     );
     assert!(
-        matches!(two.origin(), AskedBy::Lock(_, it) if *it == second) && is_unknown(two.outcome())
+        matches!(&two.origin, AskedBy::Lock(_, it) if *it == second) && is_unknown(two.outcome())
     );
 }
 
@@ -158,7 +158,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_repo
     assert_eq!(bench.numbers(is_answered), [wanted]);
     bench.answer(2);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Settled::Done { origin: AskedBy::Reap(_), .. }]), "{settled:?}");
+    assert!(matches!(settled[..], [Entry { origin: AskedBy::Reap(_), .. }]), "{settled:?}");
     end(settled);
     assert!(bench.path.traffic().is_at_rest());
 }
@@ -248,8 +248,8 @@ fn end_with_given_up(count: usize) -> Duration {
     bench.break_off();
     let took = start.elapsed();
     let (drained, _) = bench.path.traffic().drain();
-    for origin in drained {
-        if let AskedBy::Reap(reap) = origin {
+    for entry in drained {
+        if let AskedBy::Reap(reap) = entry.origin {
             assert!(matches!(
                 reap.command(bench.moment()).verb,
                 Verb::Release { tombstone: Some(_), .. }
@@ -358,9 +358,9 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
 }
 
 /// Gives up the releases among these.
-fn end(settled: Vec<Settled>) {
-    for settled in settled {
-        if let AskedBy::Reap(reap) = settled.into_origin() {
+fn end(settled: Vec<Entry>) {
+    for entry in settled {
+        if let AskedBy::Reap(reap) = entry.origin {
             reap.give_up();
         }
     }
@@ -378,7 +378,7 @@ fn answers_that_came_before_the_connection_broke_count_however_many() {
     bench.server().answers.extend(sent.iter().take(MANY - 10));
     bench.break_off();
     let settled = bench.settled();
-    let is_answered = |settled: &&Settled| settled.outcome().is_answered();
+    let is_answered = |entry: &&Entry| entry.outcome().is_answered();
     assert_eq!(settled.iter().filter(is_answered).count(), MANY - 10);
     assert_eq!(settled.len(), MANY);
 }

@@ -4,6 +4,7 @@ mod epochs;
 mod sending;
 mod silence;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard};
 
@@ -136,10 +137,9 @@ struct Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let (origins, _) = self.path.traffic().drain();
-            let settled = self.results.settled.drain(..).map(Settled::into_origin);
-            for origin in origins.into_iter().chain(settled) {
-                if let AskedBy::Reap(reap) = origin {
+            let (entries, _) = self.path.traffic().drain();
+            for entry in entries.into_iter().chain(self.results.settled.drain(..)) {
+                if let AskedBy::Reap(reap) = entry.origin {
                     reap.give_up();
                 }
             }
@@ -190,7 +190,7 @@ impl Bench {
         traffic.turn(now, &mut self.results);
     }
 
-    fn put(&mut self, entry: QueueEntry) {
+    fn put(&mut self, entry: Entry) {
         self.path.put(entry, &mut self.results.settled);
     }
 
@@ -205,12 +205,12 @@ impl Bench {
     fn put_query(&mut self) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
-        self.put(QueueEntry::query(command, reply, self.moment()));
+        self.put(Entry::query(command, reply, self.moment()));
         answer
     }
 
     fn put_command(&mut self, question: Question) {
-        self.put(QueueEntry::of(&id(), Outgoing::Ask(question), self.moment()));
+        self.put(Entry::of(&id(), Outgoing::Ask(question), self.moment()));
     }
 
     /// Puts a question on the queue that is dropped then, and returns the release that makes it void.
@@ -221,7 +221,7 @@ impl Bench {
     }
 
     fn put_release(&mut self, reap: Box<Reap>) {
-        self.put(QueueEntry::reap(reap, self.moment()));
+        self.put(Entry::reap(reap, self.moment()));
     }
 
     /// The attempts to connect that were begun since the last look.
@@ -273,7 +273,7 @@ impl Bench {
         self.path.traffic().pump(now, &mut self.results.settled);
     }
 
-    fn settled(&mut self) -> Vec<Settled> {
+    fn settled(&mut self) -> Vec<Entry> {
         self.results.settled.drain(..).collect()
     }
 
@@ -281,7 +281,7 @@ impl Bench {
     fn numbers(&mut self, is_it: impl Fn(&Outcome) -> bool) -> Vec<u64> {
         let settled = self.settled();
         assert!(settled.iter().all(|settled| is_it(settled.outcome())), "{settled:?}");
-        let number = |settled: &Settled| match settled.origin() {
+        let number = |entry: &Entry| match &entry.origin {
             AskedBy::Lock(_, number) => *number,
             other => panic!("{other:?}"),
         };
@@ -343,7 +343,7 @@ fn each_outcome_counts_as_in_hand_at_its_place_until_it_is_handed_over() {
         let mut traffic = path.traffic();
         traffic.end();
         for _ in 0..2 {
-            let entry = QueueEntry::ping(Duration::from_millis(LIMIT), Moment::now());
+            let entry = Entry::ping(Duration::from_millis(LIMIT), Moment::now());
             traffic.put(entry, &mut work.settled);
         }
     }
