@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
 use super::path::{AskedBy, Path};
-use super::places::{Place, PlaceId, Several};
+use super::places::{Place, PlaceId};
 use super::reader::EngineWatch;
+use super::timers::Timer;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
 
@@ -79,20 +80,9 @@ impl Core {
         &self.places.only().expect("one place").path
     }
 
-    /// When the next turn is due, and why.
-    pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 5] {
-        let places = self.places.all();
-        let path = places.iter().map(|place| place.path.traffic().due()).min();
-        // One lock after the other.
-        let reaper = self.reaper.lock().due();
-        let search = self.search.lock().due();
-        [
-            ("path", path.unwrap_or(Moment::NEVER)),
-            ("map", self.places.as_several().map_or(Moment::NEVER, Several::look_due)),
-            ("table", self.table.next_due()),
-            ("reaper", reaper),
-            ("search", search),
-        ]
+    /// When each timer is due, as things are at `now`.
+    pub(crate) fn timers(&self, now: Moment) -> [(Timer, Moment); Timer::ALL.len()] {
+        Timer::ALL.map(|timer| (timer, timer.due(self, now)))
     }
 
     /// Sends and hands over what resulted from steps outside of a turn.

@@ -27,9 +27,6 @@ use crate::{Drained, LockError, LossReason};
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How often the engine looks whether guards are left. Nothing is counted while there is no drain.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
-
 /// A stage of the life of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Stage {
@@ -188,16 +185,14 @@ impl Core {
         }
     }
 
-    /// Ends a drain when it is time to. Returns when to look again.
-    pub(super) fn drain_if_due(&self, now: Moment, work: &mut Work) -> Moment {
-        let Stage::Draining(end) = self.life.stage() else { return Moment::NEVER };
+    /// Ends a drain when it is time to.
+    pub(super) fn drain_if_due(&self, now: Moment, work: &mut Work) {
+        let Stage::Draining(end) = self.life.stage() else { return };
         // What has lapsed with a margin may still be acted upon.
         let lasts = |machine: &Machine<_>| machine.is_held() || machine.has_lapsed();
-        if self.table.count(lasts) > 0 && now < end {
-            return end.min(now.after(LOOK_PAUSE));
+        if now >= end || self.table.count(lasts) == 0 {
+            self.close(work);
         }
-        self.close(work);
-        Moment::NEVER
     }
 
     /// Ends every hold and every wait for a shutdown, once.

@@ -31,6 +31,7 @@ mod runtime;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod turn;
 #[cfg(test)]
 mod waker_tests;

@@ -17,6 +17,7 @@ use super::core::{Core, Work};
 use super::places::{Place, PlaceId};
 use super::reader::EngineWatch;
 use super::runtime::BlockingCall;
+use super::timers::Timer;
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::observe::caught;
@@ -199,7 +200,7 @@ impl Engine<'_> {
 
     async fn wait(&mut self, due: Moment) {
         let now = Moment::now();
-        let due = self.core.waker.sleep_until(due, || self.core.due(now));
+        let due = self.core.waker.sleep_until(due, || Timer::first(self.core, now));
         let watches = self.place_tasks.values().map(|tasks| &tasks.watch);
         let due = watches.map(|watch| watch.due(now)).fold(due, Moment::min);
         let places = self.core.places.all();

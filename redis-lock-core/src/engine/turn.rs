@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::lifecycle::{Stage, given_up};
+use super::lifecycle::given_up;
 use super::notices::Notice;
 use super::outcomes::tell;
 use super::path::{Entry, LockId, News, Results, Told};
-use super::places::{Place, PlaceId, Several, UNROUTED};
+use super::places::{Place, PlaceId, UNROUTED};
 use super::reaper::Reaper;
+use super::timers::Timer;
 
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
@@ -18,10 +19,6 @@ use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe::{self, Observation};
 use crate::store::{Connected, Event};
 use crate::{LockError, Token};
-
-/// The longest time that the engine sleeps: after a host was suspended, its timers are late by this
-/// much at most.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// How many of the last releases of a replaced server are repeated at once, and after each pause. All
 /// processes repeat them at the same time, and their callers want locks of its successor.
@@ -59,9 +56,9 @@ impl Core {
             place.path.traffic().push_out(&mut work.settled);
         }
         self.send(work);
-        let drain = self.drain_if_due(now, work);
+        self.drain_if_due(now, work);
         work.is_turn = false;
-        Pass { due: self.due(now).min(drain), connects }
+        Pass { due: Timer::first(self, now), connects }
     }
 
     /// Reads the answers of a place, and supervises its connection.
@@ -191,27 +188,6 @@ impl Core {
                 self.step(&id, work, |machine, env| machine.forced(env));
             }
         }
-    }
-
-    /// When the next turn is due.
-    pub(crate) fn due(&self, now: Moment) -> Moment {
-        let places = self.places.all();
-        let places = places.iter().map(|place| {
-            let traffic = place.path.traffic();
-            traffic.due().min(traffic.late_check(now))
-        });
-        let closing = match self.life.stage() {
-            Stage::Closing(end) => end.unwrap_or(Moment::NEVER),
-            _ => Moment::NEVER,
-        };
-        let look = self.places.as_several().map_or(Moment::NEVER, Several::look_due);
-        let table = self.table.next_due();
-        let reaper = self.reaper.lock().due();
-        let search = self.search.lock().due();
-        [table, look, reaper, search, closing]
-            .into_iter()
-            .chain(places)
-            .fold(now.after(LONGEST_SLEEP), Moment::min)
     }
 }
 

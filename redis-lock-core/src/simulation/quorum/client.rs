@@ -92,8 +92,10 @@ impl QuorumClient {
             return late("read what came from a node");
         }
         let by = Moment::from_nanos(process.clock.at((now - PROMPT) * MILLI));
-        match process.core.wanted_by().into_iter().find(|(_, at)| *at < by) {
-            Some((what, at)) if at > Moment::START => late(&format!("done what its {what} wants")),
+        match process.core.timers(by).into_iter().find(|(_, at)| *at < by) {
+            Some((what, at)) if at > Moment::START => {
+                late(&format!("done what its timer {what:?} is for"))
+            }
             _ => Ok(()),
         }
     }

@@ -45,9 +45,10 @@ impl World {
         let since = clock::now() - std::mem::replace(&mut process.driven_at, clock::now());
         process.spins = if since < MILLI { process.spins + 1 } else { process.spins / 2 };
         if process.spins > 500 {
-            let (now, wanted) = (crate::domain::clock::Moment::now(), process.core.wanted_by());
+            let now = crate::domain::clock::Moment::now();
+            let timers = process.core.timers(now);
             let soon = now.after(std::time::Duration::from_micros(10));
-            let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
+            let by: Vec<_> = timers.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
             return self.violated(format!("the engine turns without an end, because of {by:?}"));
         }
         for (place, number) in connects {
