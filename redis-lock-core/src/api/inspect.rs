@@ -470,10 +470,6 @@ impl Locks {
 
     /// [`server_info`](Self::server_info) for code without an async runtime.
     ///
-    /// ```
-    /// println!("{}", redis_locks::Locks::in_memory().blocking_server_info().unwrap().topology);
-    /// ```
-    ///
     /// # Errors
     /// As [`server_info`](Self::server_info).
     pub fn blocking_server_info(&self) -> Result<ServerInfo, LockError> {

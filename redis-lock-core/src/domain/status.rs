@@ -244,12 +244,6 @@ pub enum Scripting {
 }
 
 /// The server that answered, and those beside it.
-///
-/// ```
-/// for warning in redis_locks::Locks::in_memory().blocking_server_info().unwrap().warnings {
-///     eprintln!("{warning}");
-/// }
-/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
@@ -403,11 +397,6 @@ pub enum LockState {
 }
 
 /// How a drain ended.
-///
-/// ```
-/// # let locks = redis_locks::Locks::in_memory();
-/// assert_eq!(locks.blocking_drain(std::time::Duration::from_secs(20)).cut_off, 0);
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Drained {
@@ -417,11 +406,6 @@ pub struct Drained {
 }
 
 /// Why a lock was lost.
-///
-/// ```
-/// # use redis_locks::LossReason;
-/// assert_eq!(LossReason::HoldLimit.to_string(), "it reached max_hold");
-/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
