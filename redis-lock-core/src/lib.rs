@@ -27,6 +27,7 @@ pub use api::request::LockRequest;
 
 mod domain;
 pub use domain::config_error::ConfigError;
+pub use domain::credentials::Credentials;
 pub use domain::demand::Wait;
 pub use domain::error::LockError;
 pub use domain::fault::{BackendError, BackendErrorKind};

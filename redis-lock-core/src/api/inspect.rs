@@ -14,8 +14,8 @@ use crate::domain::names::Names;
 use crate::domain::status::{Idle, LockKind, LockStatus, Waiter};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
+use crate::{BackendErrorKind, NoValue, domain::value::StoredValue};
 use crate::{LockError, LockKey, Locks, ServerInfo, Token};
-use crate::{NoValue, domain::value::StoredValue};
 
 /// How often a command is sent when its answer does not come.
 const TRIES: usize = 3;
@@ -221,7 +221,9 @@ impl Locks {
     pub(crate) async fn look(&self, names: Names) -> Result<LockStatus, LockError> {
         let server_view = self.server_view(&names).await?;
         let views = self.link().views(names.main());
-        Ok(status(names.user_key(), server_view, views))
+        let mut status = status(names.user_key(), server_view, views);
+        status.server.warnings.extend(self.settings().troubles());
+        Ok(status)
     }
 
     /// What the server alone knows of the lock at a key.
@@ -392,7 +394,9 @@ impl Locks {
     /// the slowest counts. It takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout), and
     /// no time in memory.
     ///
-    /// The command is a write that changes nothing, so a server that is read-only or full is an error.
+    /// The command is a write that changes nothing, so a server that is read-only or full is an error. So is
+    /// a provider of [`credentials`](crate::LocksBuilder::credentials) that fails, although the last ones may
+    /// be good for a while.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -424,7 +428,10 @@ impl Locks {
                 Command { names, kind: Kind::Mutex, verb: Verb::Probe, timeout }
             };
             let fault = match link.query_each(names, command).await {
-                Ok(()) => return Ok(Moment::now().since(begun)),
+                Ok(()) => match self.settings().troubles().next() {
+                    None => return Ok(Moment::now().since(begun)),
+                    Some(why) => Fault::new(FaultClass::Refused, why).of(BackendErrorKind::Rights),
+                },
                 Err(fault) => fault,
             };
             // A connection that was closed while idle, or a key that has moved, is noticed only by the

@@ -15,6 +15,7 @@ use crate::domain::status::Scripting;
 use crate::domain::value::DEFAULT_MOST_VALUE;
 use crate::engine::{HasLink, Link};
 use crate::observe::recording::Recording;
+use crate::store::redis::login::CredentialSource;
 use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 
 /// A connection to the lock server, from which you request locks. Open one at start-up, and clone it wherever
@@ -259,6 +260,8 @@ pub(crate) struct Settings {
     pub(crate) rejoin: Option<Duration>,
     /// The largest value that is stored for other calls, in bytes.
     pub(crate) largest_value: usize,
+    /// Where the credentials come from, if not from URLs.
+    pub(crate) sources: Vec<Arc<CredentialSource>>,
 }
 
 impl Default for Settings {
@@ -278,11 +281,17 @@ impl Default for Settings {
             scripting: Scripting::default(),
             rejoin: None,
             largest_value: DEFAULT_MOST_VALUE,
+            sources: Vec::new(),
         }
     }
 }
 
 impl Settings {
+    /// What the providers of credentials suffer from.
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
+        self.sources.iter().filter_map(|source| source.trouble())
+    }
+
     /// What all demands have in common.
     pub(crate) fn in_common(&self) -> InCommon<'_> {
         InCommon {

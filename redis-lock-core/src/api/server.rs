@@ -10,6 +10,7 @@ use crate::domain::status::Topology;
 use crate::engine::Arbiter;
 use crate::store::memory::Memory;
 use crate::store::quorum::{QuorumConnector, Roster};
+use crate::store::redis::provider::Provider;
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
 };
@@ -23,6 +24,8 @@ pub(crate) struct NodeOptions {
     #[cfg(feature = "rustls")]
     pub(crate) certificates: tls::Certificates,
     pub(crate) sentinel_auth: Option<(String, String)>,
+    pub(crate) credentials: Option<Provider>,
+    pub(crate) sentinel_credentials: Option<Provider>,
     pub(crate) address_map: Option<AddressMap>,
 }
 
@@ -90,7 +93,7 @@ impl Servers {
         &self,
         manager: &Arc<str>,
         options: &NodeOptions,
-        terms: Terms,
+        (terms, watching): (Terms, Terms),
         rejoin: Duration,
     ) -> Arbiter {
         let Some(first) = self.clients.first() else {
@@ -109,8 +112,8 @@ impl Servers {
                 let seeds = self.sentinels.clone();
                 let sentinels = access(seeds.first().unwrap_or(first));
                 let name = self.primary.clone();
-                let directory =
-                    SentinelDirectory::new(name, seeds, sentinels, access(first), terms);
+                let (sentinels, servers) = ((sentinels, watching), (access(first), terms));
+                let directory = SentinelDirectory::new(name, seeds, sentinels, servers);
                 Arbiter::Several(Arc::new(directory))
             }
             Topology::Quorum => Arbiter::One(Arc::new(quorum(&self.clients, &terms, rejoin))),
@@ -140,6 +143,15 @@ impl NodeOptions {
             let (option, needs) = ("sentinel_auth", "sentinels");
             let advice = "credentials of a server stand in its URL";
             return Err(ConfigError::Requires { option, needs, advice });
+        }
+        if self.sentinel_credentials.is_some() && servers.topology != Topology::Sentinel {
+            let (option, needs) = ("sentinel_credentials", "sentinels");
+            let advice = "those of a server come from `credentials`";
+            return Err(ConfigError::Requires { option, needs, advice });
+        }
+        if self.credentials.is_some() && servers.topology == Topology::Memory {
+            let (needs, advice) = ("a server", "locks in memory have none");
+            return Err(ConfigError::Requires { option: "credentials", needs, advice });
         }
         if self.address_map.is_some() && !has_map {
             let (option, needs) = ("address_map", "a cluster or sentinels");

@@ -3,6 +3,7 @@
 pub(crate) mod checks;
 pub(crate) mod clock;
 pub(crate) mod config_error;
+pub(crate) mod credentials;
 pub(crate) mod demand;
 pub(crate) mod env;
 pub(crate) mod error;

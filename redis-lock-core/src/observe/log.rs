@@ -110,6 +110,18 @@ pub(crate) fn node(node: &str, why: Option<&str>) {
     }
 }
 
+/// The provider of credentials does not answer, for this reason, or does again.
+pub(crate) fn credentials(why: Option<&str>) {
+    match why {
+        Some(why) => {
+            say_aside!(WARN, [why] [], "the provider of credentials {why}; connections keep the last ones as long as the server accepts them");
+        }
+        None => {
+            say_aside!(INFO, [] [], "the provider of credentials answers again");
+        }
+    }
+}
+
 /// A node of a quorum lets leases end before their time.
 pub(crate) fn fast_node(node: &str) {
     say_aside!(

@@ -2,25 +2,24 @@
 
 use std::future::Future;
 use std::io;
-use std::ops::ControlFlow;
-use std::time::Duration;
 
 use futures_util::future::select_ok;
-use futures_util::stream::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
 
-use super::Terms;
+use super::driver::Driver;
 use super::line::ServerLine;
+use super::login::Login;
 use super::socket::Socket;
+use super::{Terms, decode};
+use crate::domain::fault::Fault;
 use crate::store::TlsSettings;
 
 /// The driver's connection, which is authenticated.
@@ -28,21 +27,23 @@ pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
     /// Its task, and the socket that it uses. `None` over TLS, which the driver keeps.
     own: Option<(JoinHandle<()>, Socket)>,
+    login: Option<Login>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Introduced {
     /// The line, for our own use. All commands of the driver must have been answered.
     pub(super) async fn into_line(self) -> ServerLine {
-        let Some((task, socket)) = self.own else { return ServerLine::by(self.driver) };
+        let Self { driver, own, login } = self;
+        let Some((task, socket)) = own else { return ServerLine::by(driver, login) };
         // Its task must have ended before we use the socket, since it would read our replies; and it
         // must not end by itself, since it would shut the socket down.
         task.abort();
         let _ = task.await;
-        ServerLine::over(socket)
+        ServerLine::over(socket, login)
     }
 }
 
@@ -51,16 +52,45 @@ pub(super) async fn connect(
     client: &redis::Client,
     terms: &Terms,
     config: AsyncConnectionConfig,
+) -> Result<Introduced, Fault> {
+    let (client, login) = logged_in(client, terms).await?;
+    let made = introduced(&client, terms, config).await.map_err(decode::unreachable);
+    match login {
+        Some(login) => match made {
+            Ok(made) => Ok(Introduced { login: Some(login), ..made }),
+            Err(fault) => Err(login.source().judge(fault)),
+        },
+        None => made,
+    }
+}
+
+/// The client with the credentials of the provider, if there is one.
+pub(super) async fn logged_in(
+    client: &redis::Client,
+    terms: &Terms,
+) -> Result<(redis::Client, Option<Login>), Fault> {
+    let Some(source) = &terms.credentials else { return Ok((client.clone(), None)) };
+    let mut login = source.login(terms.time_limit / 2).await?;
+    let info = client.get_connection_info();
+    let settings = login.added_to(info.redis_settings());
+    let client = redis::Client::open(info.clone().set_redis_settings(settings));
+    Ok((client.map_err(decode::unreachable)?, Some(login)))
+}
+
+async fn introduced(
+    client: &redis::Client,
+    terms: &Terms,
+    config: AsyncConnectionConfig,
 ) -> Result<Introduced, RedisError> {
     let info = client.get_connection_info();
     let (Some(stream), socket) = stream(info, terms.tls.as_ref()).await? else {
         let driver = client.get_multiplexed_async_connection_with_config(&config).await?;
-        return Ok(Introduced { driver, own: None });
+        return Ok(Introduced { driver, own: None, login: None });
     };
     let settings = info.redis_settings();
     let (driver, work) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
     let task = tokio::spawn(work);
-    Ok(Introduced { driver, own: socket.map(|socket| (task, socket)) })
+    Ok(Introduced { driver, own: socket.map(|socket| (task, socket)), login: None })
 }
 
 /// A connection that the driver keeps using.
@@ -68,62 +98,13 @@ pub(super) async fn driver(
     client: &redis::Client,
     terms: &Terms,
     config: AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, RedisError> {
-    let Introduced { driver, .. } = connect(client, terms, config).await?;
+) -> Result<Driver, Fault> {
+    let Introduced { driver, login, .. } = connect(client, terms, config).await?;
     let (mut named, cmd) = (driver.clone(), terms.name_connection());
     // The answer is not waited for: without a name it is as good.
     tokio::spawn(async move { named.send_packed_command(&cmd).await });
-    Ok(driver)
+    Ok(Driver::new(driver, login))
 }
-
-/// A connection for the messages of this channel.
-pub(super) async fn subscribe(
-    client: &redis::Client,
-    channel: &str,
-    terms: &Terms,
-    time_limit: Duration,
-) -> Result<PubSub, String> {
-    let subscribing = async {
-        let info = client.get_connection_info();
-        let mut subscription = match stream(info, terms.tls.as_ref()).await?.0 {
-            Some(stream) => PubSub::new(info.redis_settings(), stream).await?,
-            None => client.get_async_pubsub().await?,
-        };
-        subscription.subscribe(channel).await?;
-        Ok::<_, RedisError>(subscription)
-    };
-    match timeout(time_limit, subscribing).await {
-        Ok(Ok(subscription)) => Ok(subscription),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no subscription within {time_limit:?}")),
-    }
-}
-
-/// Passes messages on until `take` wants no more, or the connection ends or falls silent.
-pub(super) async fn relay(
-    subscription: PubSub,
-    time_limit: Duration,
-    mut take: impl FnMut(&str) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let (mut sink, mut messages) = subscription.split();
-    loop {
-        tokio::select! {
-            message = messages.next() => match message {
-                Some(message) => take(&message.get_payload::<String>().unwrap_or_default())?,
-                None => return ControlFlow::Continue(()),
-            },
-            () = sleep(PING_INTERVAL) => {
-                if !matches!(timeout(time_limit, sink.ping::<Value>()).await, Ok(Ok(_))) {
-                    return ControlFlow::Continue(());
-                }
-            }
-        }
-    }
-}
-
-/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
-/// ever.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Callers limit the time.
 pub(super) fn config() -> AsyncConnectionConfig {
@@ -132,7 +113,7 @@ pub(super) fn config() -> AsyncConnectionConfig {
 
 /// What the driver uses; `None` when only the driver knows how to reach the server, as over TLS with a
 /// client that has certificates. The second value is the socket, if TLS is not used.
-async fn stream(
+pub(super) async fn stream(
     info: &ConnectionInfo,
     tls: Option<&TlsSettings>,
 ) -> Result<(Option<Box<dyn Stream>>, Option<Socket>), RedisError> {
@@ -210,6 +191,8 @@ fn suit(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use redis::io::tcp::socket2::TcpKeepalive;
     use testbed::Server;
 

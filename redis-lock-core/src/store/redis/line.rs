@@ -12,8 +12,10 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::mpsc;
 
 use super::decode;
+use super::login::Login;
 use super::socket::{Input, MAX_KEPT_BUFFER, Socket};
 use crate::domain::fault::{Fault, FaultClass};
+use crate::store::link_slot::both;
 use crate::store::{BoxFuture, Filled, Inbox, Watcher};
 
 /// Receives the commands that have to be sent.
@@ -27,16 +29,31 @@ impl CommandSink for Vec<Cmd> {
     }
 }
 
-/// The bytes of the commands, as the server reads them.
-impl CommandSink for Vec<u8> {
+/// Commands are put here for the next flush.
+impl CommandSink for ServerLine {
     fn send(&mut self, cmd: Cmd) {
-        cmd.write_packed_command(self);
+        self.sent += 1;
+        match &mut self.way {
+            LineWay::Own(line) => cmd.write_packed_command(&mut line.out),
+            LineWay::Driver(line) => line.out.push(cmd),
+        }
     }
 }
 
 pub(super) type Send<'a> = &'a mut dyn CommandSink;
 
-pub(super) enum ServerLine {
+pub(super) struct ServerLine {
+    way: LineWay,
+    /// How many commands were sent.
+    sent: u64,
+    /// How many replies have arrived.
+    answered: u64,
+    login: Option<Login>,
+    /// How many commands were sent before each `AUTH` that has no reply yet.
+    logins: VecDeque<u64>,
+}
+
+enum LineWay {
     /// A socket of our own. The driver has connected and authenticated, and is not used after that: its
     /// task between caller and socket would cost more than all of our own work.
     Own(OwnLine),
@@ -46,7 +63,7 @@ pub(super) enum ServerLine {
 
 /// Any thread that has commands writes them to the socket; the thread or task with the role of the reader
 /// reads.
-pub(super) struct OwnLine {
+struct OwnLine {
     socket: Socket,
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
@@ -55,42 +72,47 @@ pub(super) struct OwnLine {
 }
 
 impl ServerLine {
-    pub(super) fn over(socket: Socket) -> Self {
-        Self::Own(OwnLine { socket, out: Vec::new(), sent: 0, input: Input::new() })
+    pub(super) fn over(socket: Socket, login: Option<Login>) -> Self {
+        let line = OwnLine { socket, out: Vec::new(), sent: 0, input: Input::new() };
+        Self::new(LineWay::Own(line), login)
     }
 
     /// To be called on the engine's runtime.
-    pub(super) fn by(driver: MultiplexedConnection) -> Self {
-        Self::Driver(DriverLine::new(driver))
+    pub(super) fn by(driver: MultiplexedConnection, login: Option<Login>) -> Self {
+        Self::new(LineWay::Driver(DriverLine::new(driver)), login)
+    }
+
+    fn new(way: LineWay, login: Option<Login>) -> Self {
+        Self { way, sent: 0, answered: 0, login, logins: VecDeque::new() }
     }
 
     pub(super) fn watcher(&self) -> Watcher {
-        match self {
-            Self::Own(line) => line.socket.watcher(),
-            Self::Driver(line) => line.watcher(),
+        let watcher = match &self.way {
+            LineWay::Own(line) => line.socket.watcher(),
+            LineWay::Driver(line) => line.watcher(),
+        };
+        match &self.login {
+            Some(login) => both(watcher, login.watcher()),
+            None => watcher,
         }
     }
 
-    /// Where commands are put for the next flush.
-    pub(super) fn out(&mut self) -> Send<'_> {
-        match self {
-            Self::Own(line) => &mut line.out,
-            Self::Driver(line) => &mut line.out,
-        }
-    }
-
-    /// Sends what can be sent now.
+    /// Sends what can be sent now. Other credentials go along: no command is half sent here.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Own(line) => line.flush(),
-            Self::Driver(line) => line.flush(),
+        if let Some(auth) = self.login.as_mut().and_then(Login::renewed) {
+            self.logins.push_back(self.sent);
+            self.send(auth);
+        }
+        match &mut self.way {
+            LineWay::Own(line) => line.flush(),
+            LineWay::Driver(line) => line.flush(),
         }
     }
 
     pub(super) fn is_flushed(&self) -> bool {
-        match self {
-            Self::Own(line) => line.out.is_empty(),
-            Self::Driver(line) => line.out.is_empty(),
+        match &self.way {
+            LineWay::Own(line) => line.out.is_empty(),
+            LineWay::Driver(line) => line.out.is_empty(),
         }
     }
 
@@ -98,25 +120,56 @@ impl ServerLine {
     ///
     /// # Errors
     /// Those of the socket, and one if it does not take all bytes now.
-    pub(super) fn send(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
-        cmds.into_iter().for_each(|cmd| self.out().send(cmd));
+    pub(super) fn send_all(&mut self, cmds: impl IntoIterator<Item = Cmd>) -> io::Result<()> {
+        cmds.into_iter().for_each(|cmd| self.send(cmd));
         self.flush()?;
         if self.is_flushed() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Takes in what has arrived.
+    /// Takes in what has arrived. Where there are other credentials, nothing else may be sent soon.
     pub(super) fn fill(&mut self) -> io::Result<Filled> {
-        match self {
-            Self::Own(line) => line.input.fill(&line.socket),
-            Self::Driver(line) => Ok(line.fill()),
+        if self.login.is_some() {
+            self.flush()?;
+        }
+        match &mut self.way {
+            LineWay::Own(line) => line.input.fill(&line.socket),
+            LineWay::Driver(line) => Ok(line.fill()),
         }
     }
 
     /// The next reply, if it has arrived.
     pub(super) fn next_reply(&mut self) -> Result<Option<Value>, Fault> {
-        match self {
-            Self::Own(line) => line.input.next_reply().map_err(|what| lost_place(&what)),
-            Self::Driver(line) => line.next_reply().transpose().map_err(decode::broken),
+        loop {
+            let reply = match &mut self.way {
+                LineWay::Own(line) => line.input.next_reply().map_err(|what| lost_place(&what)),
+                LineWay::Driver(line) => line.next_reply().transpose().map_err(decode::broken),
+            }?;
+            if let (Some(reply), Some(login)) = (&reply, &self.login) {
+                login.source().hear(reply);
+                let is_of_auth = self.logins.front() == Some(&self.answered);
+                self.answered += 1;
+                if is_of_auth {
+                    self.logins.pop_front();
+                    continue;
+                }
+            }
+            return Ok(reply);
+        }
+    }
+
+    /// What became of a command.
+    pub(super) fn judge(&self, fault: Fault) -> Fault {
+        match &self.login {
+            Some(login) => login.source().judge(fault),
+            None => fault,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        match &self.way {
+            LineWay::Own(line) => line.out.len(),
+            LineWay::Driver(_) => 0,
         }
     }
 }
@@ -141,11 +194,6 @@ impl OwnLine {
         Ok(())
     }
 
-    #[cfg(test)]
-    pub(super) fn buffered(&self) -> usize {
-        self.out.len()
-    }
-
     /// Removes what has been sent from a buffer that may never become empty.
     fn forget_sent(&mut self) {
         if self.sent > MAX_KEPT_BUFFER {
@@ -159,7 +207,7 @@ type DriverReply = Result<Value, RedisError>;
 
 /// The driver's connection, as over TLS. One task hands it the commands one at a time, in order, so that each
 /// gets its reply.
-pub(super) struct DriverLine {
+struct DriverLine {
     /// Commands that have to be sent.
     out: Vec<Cmd>,
     tasks: mpsc::UnboundedSender<Cmd>,

@@ -2,18 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
-
-use redis::aio::MultiplexedConnection;
-use redis::{ProtocolVersion, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
 
 use super::Terms;
-use super::connect::{self, PING_INTERVAL, relay, subscribe};
-use super::decode::text;
 use super::dialect::words;
 use super::nodes::Member;
+use super::subscription::Subscription;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;
@@ -31,24 +24,31 @@ pub(super) async fn listen(
     channel: Channel,
     hints: Hints,
 ) -> Fault {
-    let time_limit = terms.time_limit;
+    let take = |payload: &str| {
+        pass_on(payload, &hints);
+        ControlFlow::Continue(())
+    };
+    let plain = terms.channel("");
     if let Some(member) = member.filter(|member| member.has_neighbours())
         && let Some(slot) = member.channel_slot()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
-        if let Some(subscription) = subscribe_sharded(&client, &name, terms).await {
-            let relaying = relay_sharded(subscription, member, time_limit, &hints);
+        // Without the right to the second, waiters look by themselves when a slot has moved.
+        let channels = [words(["SSUBSCRIBE", &name]), words(["SUBSCRIBE", &plain])];
+        if let Some(subscription) = Subscription::by_pushes(&client, channels, terms).await {
+            let relaying = async {
+                tokio::select! {
+                    _ = subscription.relay(terms.time_limit, take) => {}
+                    () = member.channel_slot_moved() => {}
+                }
+            };
             return listened(&channel, name, &hints, relaying).await;
         }
     }
-    let name = terms.channel("");
-    match subscribe(&client, &name, terms, time_limit).await {
+    match Subscription::to(&client, &plain, terms, terms.time_limit).await {
         Ok(subscription) => {
-            let relaying = relay(subscription, time_limit, |payload| {
-                pass_on(payload, &hints);
-                ControlFlow::Continue(())
-            });
-            listened(&channel, name, &hints, relaying).await
+            let relaying = subscription.relay(terms.time_limit, take);
+            listened(&channel, plain, &hints, relaying).await
         }
         Err(why) => Fault::new(FaultClass::Refused, why),
     }
@@ -97,72 +97,6 @@ pub(super) fn read(payload: &str) -> Option<Event> {
         "r" => Some(Event::Forced { token: whom.to_owned() }),
         "w" => Some(Event::WaitedFor { key: whom.to_owned() }),
         _ => None,
-    }
-}
-
-/// A subscription to one sharded channel.
-struct Subscription {
-    connection: MultiplexedConnection,
-    pushes: mpsc::UnboundedReceiver<PushInfo>,
-}
-
-/// Subscribes to the sharded channel and to the plain one; `None` when the server or the user's
-/// rights deny the sharded one.
-async fn subscribe_sharded(
-    client: &redis::Client,
-    channel: &str,
-    terms: &Terms,
-) -> Option<Subscription> {
-    let info = client.get_connection_info().clone();
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let client = redis::Client::open(info.set_redis_settings(settings)).ok()?;
-    let (sender, pushes) = mpsc::unbounded_channel();
-    let config = connect::config().set_push_sender(sender);
-    let subscribing = async {
-        let mut connection = connect::driver(&client, terms, config).await?;
-        let sharded = words(["SSUBSCRIBE", channel]);
-        connection.send_packed_command(&sharded).await?.extract_error()?;
-        // Without the right to it, waiters look by themselves when a slot has moved.
-        let plain = words(["SUBSCRIBE", &terms.channel("")]);
-        connection.send_packed_command(&plain).await?;
-        Ok::<_, RedisError>(connection)
-    };
-    let connection = timeout(terms.time_limit, subscribing).await.ok()?.ok()?;
-    Some(Subscription { connection, pushes })
-}
-
-/// Passes messages on until the connection ends or falls silent, or the node loses the channel's
-/// slot.
-async fn relay_sharded(
-    subscription: Subscription,
-    member: &Member,
-    time_limit: Duration,
-    hints: &Hints,
-) {
-    let Subscription { mut connection, mut pushes } = subscription;
-    let moved = member.channel_slot_moved();
-    tokio::pin!(moved);
-    loop {
-        tokio::select! {
-            push = pushes.recv() => match push {
-                Some(PushInfo { kind: PushKind::SMessage | PushKind::Message, data }) => {
-                    pass_on(&data.get(1).and_then(text).unwrap_or_default(), hints);
-                }
-                // The slot has gone to another node.
-                Some(PushInfo { kind: PushKind::SUnsubscribe | PushKind::Disconnection, .. }) | None => {
-                    return;
-                }
-                Some(_) => {}
-            },
-            () = &mut moved => return,
-            () = sleep(PING_INTERVAL) => {
-                let ping = redis::cmd("PING");
-                let answer = timeout(time_limit, connection.send_packed_command(&ping)).await;
-                if !matches!(answer, Ok(Ok(Value::SimpleString(_)))) {
-                    return;
-                }
-            }
-        }
     }
 }
 

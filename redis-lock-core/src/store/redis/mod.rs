@@ -10,6 +10,7 @@ mod decode;
 mod dialect;
 #[cfg(test)]
 mod direct;
+mod driver;
 mod encode;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/core/made_answers.rs"]
@@ -17,8 +18,10 @@ pub(crate) mod fuzzed;
 mod groups;
 mod line;
 mod listen;
+pub(crate) mod login;
 mod nodes;
 mod probe;
+pub(crate) mod provider;
 #[cfg(test)]
 mod redirect_tests;
 mod replicated;
@@ -27,6 +30,7 @@ mod script_tests;
 mod scripts;
 mod side_link;
 mod socket;
+mod subscription;
 mod transaction;
 mod wait_round;
 #[cfg(all(test, unix))]
@@ -66,6 +70,7 @@ use conversation::Conversation;
 use dialect::words;
 use line::ServerLine;
 use listen::Channel;
+use login::CredentialSource;
 use nodes::Member;
 use probe::{AtomicBy, Found, probe};
 use side_link::SideLink;
@@ -88,6 +93,8 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     /// How to speak TLS. Without it, the driver does it with what its clients bring along.
     pub(crate) tls: Option<TlsSettings>,
+    /// What replaces the credentials of the clients.
+    pub(crate) credentials: Option<Arc<CredentialSource>>,
 }
 
 impl Terms {
@@ -101,7 +108,13 @@ impl Terms {
             scripting: Scripting::Auto,
             ttl: Duration::MAX,
             tls: None,
+            credentials: None,
         }
+    }
+
+    /// The same with other credentials than those of the clients.
+    pub(crate) fn by(&self, credentials: Option<Arc<CredentialSource>>) -> Self {
+        Self { credentials, ..self.clone() }
     }
 
     /// A tenth more or less, differently for each manager.
@@ -220,8 +233,7 @@ impl RedisConnector {
 
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client().await?;
-        let introduced = connect::connect(&client, &self.terms, connect::config()).await;
-        let mut introduced = introduced.map_err(decode::unreachable)?;
+        let mut introduced = connect::connect(&client, &self.terms, connect::config()).await?;
         let found = self.probed(&mut introduced.driver).await?;
         let line = introduced.into_line().await;
         let watcher = line.watcher();
@@ -353,9 +365,13 @@ struct RedisWire {
 impl RedisWire {
     #[cfg(test)]
     fn buffered(&self) -> usize {
-        match &self.line {
-            ServerLine::Own(line) => line.buffered(),
-            ServerLine::Driver(_) => 0,
+        self.line.buffered()
+    }
+
+    fn judged(&self, done: Pulled) -> Pulled {
+        match done {
+            Pulled::Done(seq, Err(fault)) => Pulled::Done(seq, Err(self.line.judge(fault))),
+            done => done,
         }
     }
 
@@ -363,7 +379,7 @@ impl RedisWire {
     fn read_replies(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
         loop {
             match self.line.next_reply() {
-                Ok(Some(value)) => self.conversation.take_reply(value, wants, self.line.out()),
+                Ok(Some(value)) => self.conversation.take_reply(value, wants, &mut self.line),
                 Ok(None) => return,
                 Err(fault) => return self.conversation.end(fault),
             }
@@ -373,15 +389,15 @@ impl RedisWire {
 
 impl Wire for RedisWire {
     fn push(&mut self, seq: u64, command: Command) {
-        self.conversation.ask(seq, command, self.line.out());
+        self.conversation.ask(seq, command, &mut self.line);
     }
 
     fn push_asking(&mut self, seq: u64, command: Command) {
-        self.conversation.ask_asking(seq, command, self.line.out());
+        self.conversation.ask_asking(seq, command, &mut self.line);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.conversation.send_bundles(self.line.out());
+        self.conversation.send_bundles(&mut self.line);
         self.line.flush()
     }
 
@@ -395,10 +411,10 @@ impl Wire for RedisWire {
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         if let Some(done) = self.conversation.next_answer() {
-            return Some(done);
+            return Some(self.judged(done));
         }
         self.read_replies(wants);
-        self.conversation.next_done()
+        self.conversation.next_done().map(|done| self.judged(done))
     }
 }
 

@@ -55,8 +55,7 @@ impl SideLink {
 
     async fn connected(&self) -> Result<ServerLine, Fault> {
         let client = self.way.client().await?;
-        let introduced = connect::connect(&client, &self.terms, connect::config()).await;
-        let mut introduced = introduced.map_err(decode::unreachable)?;
+        let mut introduced = connect::connect(&client, &self.terms, connect::config()).await?;
         self.check(&mut introduced.driver).await?;
         Ok(introduced.into_line().await)
     }
@@ -114,7 +113,7 @@ mod tests {
         let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
         file.set_nonblocking(true).unwrap();
         let slot = Arc::new(LineSlot::default());
-        let line = ServerLine::over(file.into());
+        let line = ServerLine::over(file.into(), None);
         let line_watcher = line.watcher();
         slot.put(Ok((line, line_watcher)));
         assert!(slot.watcher().is_some_and(|watcher| watcher().is_err()));

@@ -22,7 +22,7 @@ fn wire() -> (RedisWire, UnixStream) {
     let (socket, there) = socket();
     let conversation =
         Conversation::new(Found::default(), Arc::default(), Channel::default(), None);
-    (RedisWire { line: ServerLine::over(socket), conversation }, there)
+    (RedisWire { line: ServerLine::over(socket, None), conversation }, there)
 }
 
 fn socket() -> (Socket, UnixStream) {

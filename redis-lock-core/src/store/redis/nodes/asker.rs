@@ -8,14 +8,13 @@ use std::{io, thread};
 
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::domain::fault::{Fault, FaultClass};
 use crate::store::redis::address::{Address, AddressMap};
-use crate::store::redis::line::ask_all;
+use crate::store::redis::driver::Driver;
 use crate::store::redis::{Terms, connect, decode};
 use crate::sync::NonPoisonMutex;
 
@@ -48,7 +47,7 @@ impl Target {
 pub(super) struct Asker {
     pub(super) access: NodeAccess,
     pub(super) terms: Terms,
-    connections: NonPoisonMutex<BTreeMap<Address, MultiplexedConnection>>,
+    connections: NonPoisonMutex<BTreeMap<Address, Driver>>,
     unreached: NonPoisonMutex<BTreeMap<Address, Unreached>>,
 }
 
@@ -105,15 +104,14 @@ impl Asker {
         let kept =
             address.as_ref().and_then(|address| self.connections.lock().get(address).cloned());
         if let Some(mut kept) = kept
-            && let Ok(answers) = ask_all(&mut kept, commands.iter().cloned()).await
+            && let Ok(answers) = kept.ask_all(commands.iter().cloned()).await
         {
             return Ok(answers);
         }
         self.begin_connect(address.as_ref())?;
         let client = target.client(&self.access).await.map_err(decode::unreachable)?;
-        let connecting = connect::driver(&client, &self.terms, connect::config());
-        let mut made = connecting.await.map_err(decode::unreachable)?;
-        let answers = ask_all(&mut made, commands.iter().cloned()).await;
+        let mut made = connect::driver(&client, &self.terms, connect::config()).await?;
+        let answers = made.ask_all(commands.iter().cloned()).await;
         let answers = answers.map_err(decode::unreachable)?;
         if let Some(address) = address {
             self.unreached.lock().remove(&address);

@@ -17,9 +17,9 @@ use super::node_list::{NamedPrimary, NodeList, OtherSentinel, SentinelReport};
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::Topology;
 use crate::store::redis::address::Address;
-use crate::store::redis::connect::{relay, subscribe};
 use crate::store::redis::decode::text;
 use crate::store::redis::dialect::words;
+use crate::store::redis::subscription::Subscription;
 use crate::store::redis::{RedisConnector, Terms, decode};
 use crate::store::wire::{Directory, Map, NodeName};
 use crate::store::{BoxFuture, Connector};
@@ -55,17 +55,16 @@ impl SentinelDirectory {
     pub(crate) fn new(
         name: String,
         seeds: Vec<redis::Client>,
-        sentinels: NodeAccess,
-        servers: NodeAccess,
-        terms: Terms,
+        sentinels: (NodeAccess, Terms),
+        servers: (NodeAccess, Terms),
     ) -> Self {
         Self {
             name,
             seeds,
             known: NonPoisonMutex::default(),
             others_known: Notify::new(),
-            asker: Asker::new(sentinels, terms.clone()),
-            server_asker: Asker::new(servers, terms),
+            asker: Asker::new(sentinels.0, sentinels.1),
+            server_asker: Asker::new(servers.0, servers.1),
             nodes: Arc::new(NodeList::new(Topology::Sentinel)),
         }
     }
@@ -89,7 +88,7 @@ impl Directory for SentinelDirectory {
         Arc::new(RedisConnector::of_node(
             self.server_asker.access.clone(),
             member,
-            &self.asker.terms,
+            &self.server_asker.terms,
         ))
     }
 }
@@ -195,8 +194,8 @@ impl SentinelDirectory {
         loop {
             if let Ok(client) = target.client(&self.asker.access).await
                 && let Ok(subscription) =
-                    subscribe(&client, CHANNEL, &self.asker.terms, LIMIT).await
-                && relay(subscription, LIMIT, take).await.is_break()
+                    Subscription::to(&client, CHANNEL, &self.asker.terms, LIMIT).await
+                && subscription.relay(LIMIT, take).await.is_break()
             {
                 return;
             }

@@ -92,7 +92,7 @@ fn directory(url: &str) -> SentinelDirectory {
     let seeds = vec![redis::Client::open(url).unwrap()];
     let access = NodeAccess::like(&seeds[0], None);
     let terms = Terms::new("lock", "m", Duration::from_secs(2));
-    SentinelDirectory::new("main".into(), seeds, access.clone(), access, terms)
+    SentinelDirectory::new("main".into(), seeds, (access.clone(), terms.clone()), (access, terms))
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -38,7 +38,7 @@ fn cluster_of(urls: &[String]) -> ClusterDirectory {
 fn sentinel_of(urls: &[String], name: &str) -> SentinelDirectory {
     let seeds = open(urls);
     let access = NodeAccess::like(&seeds[0], None);
-    SentinelDirectory::new(name.into(), seeds, access.clone(), access, terms())
+    SentinelDirectory::new(name.into(), seeds, (access.clone(), terms()), (access, terms()))
 }
 
 /// Binaries that differ in what their nodes say.

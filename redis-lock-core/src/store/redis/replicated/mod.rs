@@ -153,7 +153,7 @@ impl ReplicatedWire {
         let cmds = self.round.as_mut().and_then(|round| round.commands(Moment::now()));
         let sent = match (&mut self.line, cmds) {
             (Some(line), Some(cmds)) => {
-                line.send(cmds).map_err(|error| unknown(&error.to_string()))
+                line.send_all(cmds).map_err(|error| unknown(&error.to_string()))
             }
             _ => Err(unknown("no key can be written")),
         };

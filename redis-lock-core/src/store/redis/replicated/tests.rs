@@ -77,7 +77,7 @@ impl Scene {
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        wire.line = Some(ServerLine::over(own.into()));
+        wire.line = Some(ServerLine::over(own.into(), None));
         drop(entered);
         Self { wire, answers, server, _runtime: runtime }
     }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -13,7 +12,7 @@ use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::store::redis::dialect::words;
-use crate::store::redis::line::ask_all;
+use crate::store::redis::driver::Driver;
 use crate::store::redis::{Terms, connect, decode};
 use crate::store::{Command, Verb};
 use crate::sync::NonPoisonMutex;
@@ -41,7 +40,7 @@ pub(in crate::store::redis) struct Pool {
 }
 
 struct IdleConnection {
-    connection: MultiplexedConnection,
+    connection: Driver,
     since: Moment,
     /// Whether it was used before.
     is_used: bool,
@@ -51,7 +50,8 @@ struct IdleConnection {
 /// transaction that was dropped halfway has left on it.
 pub(super) struct Leased<'a> {
     pool: &'a Arc<Pool>,
-    connection: MultiplexedConnection,
+    connection: Driver,
+    _quiet: OwnedMutexGuard<()>,
     /// Whether it was used before. The server may have closed it since.
     pub(super) is_used: bool,
     _slot: Option<SemaphorePermit<'a>>,
@@ -85,8 +85,10 @@ impl Pool {
         // The semaphore is never closed.
         let slot = lane.acquire().await.ok();
         loop {
-            if let Some(IdleConnection { connection, is_used, .. }) = self.idle.lock().pop() {
-                return Ok(Leased { pool: self, connection, is_used, _slot: slot });
+            let idle = self.idle.lock().pop();
+            if let Some(IdleConnection { connection, is_used, .. }) = idle {
+                let _quiet = connection.quiet().await;
+                return Ok(Leased { pool: self, connection, _quiet, is_used, _slot: slot });
             }
             let place = Arc::clone(&self.making).acquire_owned().await.map_err(|_| ended())?;
             if self.idle.lock().is_empty() {
@@ -108,7 +110,7 @@ impl Pool {
         })
     }
 
-    fn keep(&self, connection: MultiplexedConnection, is_used: bool) {
+    fn keep(&self, connection: Driver, is_used: bool) {
         let mut idle = self.idle.lock();
         if idle.len() < 2 * SIZE {
             idle.push(IdleConnection { connection, since: Moment::now(), is_used });
@@ -128,10 +130,10 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
+    async fn connect(&self) -> Result<Driver, Fault> {
         let connecting = connect::driver(&self.client, &self.terms, connect::config());
         match timeout(self.terms.time_limit, connecting).await {
-            Ok(connected) => connected.map_err(decode::unreachable),
+            Ok(connected) => connected,
             Err(_) => {
                 let what = "the server can't be used: it accepts no connection for transactions";
                 Err(Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable))
@@ -155,6 +157,14 @@ impl Pool {
         }
     }
 
+    /// What became of a command.
+    pub(super) fn judge(&self, fault: Fault) -> Fault {
+        match &self.terms.credentials {
+            Some(source) => source.judge(fault),
+            None => fault,
+        }
+    }
+
     /// Whether something has arrived since the last call.
     pub(super) fn take_received(&self) -> bool {
         self.has_received.swap(false, Ordering::Relaxed)
@@ -163,7 +173,7 @@ impl Pool {
 
 impl Leased<'_> {
     pub(super) async fn ask(&mut self, cmds: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
-        let answers = ask_all(&mut self.connection, cmds).await;
+        let answers = self.connection.ask_all(cmds).await;
         if answers.is_ok() {
             self.pool.has_received.store(true, Ordering::Relaxed);
         }

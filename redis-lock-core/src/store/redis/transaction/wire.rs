@@ -188,6 +188,7 @@ impl Wire for TransactionWire {
         let arrived = self.inbox.take();
         let received = self.setting.pool.take_received();
         for (seq, answer) in arrived {
+            let answer = answer.map_err(|fault| self.setting.pool.judge(fault));
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
