@@ -20,6 +20,7 @@ mod bundled;
 mod clocks;
 mod cluster;
 mod config;
+mod credentials;
 mod everywhere;
 mod lost_writes;
 mod mayhem;

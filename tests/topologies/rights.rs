@@ -47,7 +47,7 @@ fn as_user(urls: &[String], password: &str) -> Vec<String> {
 
 /// The holder's release lets the other one in without its having to look.
 #[track_caller]
-fn is_handed_over(mine: LockRequest, theirs: LockRequest) {
+pub(crate) fn is_handed_over(mine: LockRequest, theirs: LockRequest) {
     must_be_prompt(NOTIFIED, "the release is notified", || {
         let guard = take(mine.clone());
         let waiting = Waiting::start(theirs.clone());
