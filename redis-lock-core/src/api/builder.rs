@@ -1,13 +1,12 @@
 //! The builder of `Locks`.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::locks::Settings;
 use crate::api::server::NodeOptions;
-use crate::api::server_url::{Servers, read, read_cluster, read_quorum, read_sentinels};
+use crate::api::server_url::{Servers, owned, read, read_cluster, read_quorum, read_sentinels};
 use crate::domain::checks::{check_margin, check_max_waiters, check_millis, check_ttl};
 use crate::domain::config_error::REJOIN_ALONE;
 use crate::domain::label::printable;
@@ -16,8 +15,7 @@ use crate::domain::status::{Scripting, Topology};
 use crate::domain::value::MOST_VALUE;
 use crate::engine::Link;
 use crate::store::redis::Terms;
-use crate::store::redis::login::CredentialSource;
-use crate::{ConfigError, Credentials, LockError, Locks, Wait};
+use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 
@@ -40,7 +38,7 @@ const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 pub struct LocksBuilder {
     /// `None` as long as none are named.
     servers: Option<Result<Servers, ConfigError>>,
-    nodes: NodeOptions,
+    pub(super) nodes: NodeOptions,
     replicas: u32,
     settings: Settings,
     rejoin: Option<Duration>,
@@ -168,49 +166,6 @@ impl LocksBuilder {
     /// ```
     pub fn sentinel_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.nodes.sentinel_auth = Some((user.into(), password.into()));
-        self
-    }
-
-    /// Credentials that expire or change, in place of those in the URL.
-    ///
-    /// `provider` is asked before each connection, after half of the time until
-    /// [`expires_at`](crate::Credentials::expires_at), and when a server refuses what it has given: one question
-    /// at a time for all connections, and at most one a second. Open connections are authenticated anew, so no
-    /// lock is lost and no message is missed. They are used for all nodes of a cluster or a quorum.
-    ///
-    /// A provider that fails, panics or needs more than ten seconds is asked again. Until it answers, its last
-    /// answer is used as long as the server accepts that; a warning each minute, [`ping`](Locks::ping) and
-    /// [`server_info`](Locks::server_info) say so. The provider runs on a thread of its own, within a runtime of
-    /// tokio. What it returns is shown nowhere. The text of its error is shown, so keep secrets out of that.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), redis_locks::LockError> {
-    /// use redis_locks::{Credentials, Locks};
-    /// // A secret that is mounted as a file, which may change at any time.
-    /// let provider = || async {
-    ///     let password = std::fs::read_to_string("/run/secrets/redis")?;
-    ///     Ok(Credentials::new("app", password.trim_end()))
-    /// };
-    /// let locks = Locks::builder().url("rediss://localhost").credentials(provider).open()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn credentials<A>(mut self, provider: impl Fn() -> A + Send + Sync + 'static) -> Self
-    where
-        A: Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
-    {
-        self.nodes.credentials = Some(Arc::new(move || Box::pin(provider())));
-        self
-    }
-
-    /// The same for the sentinels, in place of [`sentinel_auth`](Self::sentinel_auth).
-    pub fn sentinel_credentials<A>(
-        mut self,
-        provider: impl Fn() -> A + Send + Sync + 'static,
-    ) -> Self
-    where
-        A: Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
-    {
-        self.nodes.sentinel_credentials = Some(Arc::new(move || Box::pin(provider())));
         self
     }
 
@@ -503,28 +458,21 @@ impl LocksBuilder {
     }
 }
 
-fn owned<S: AsRef<str>>(urls: impl IntoIterator<Item = S>) -> Vec<String> {
-    urls.into_iter().map(|url| url.as_ref().to_owned()).collect()
-}
-
 fn locks(settings: Settings, servers: &Servers, nodes: &NodeOptions, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
     let (scripting, namespace, ttl) =
         (settings.scripting, settings.namespace.clone(), settings.ttl);
     let (tls, rejoin) = (nodes.tls(servers), settings.rejoin.unwrap_or_default());
-    let credentials = nodes.credentials.clone().map(CredentialSource::new);
-    let of_sentinels = nodes.sentinel_credentials.clone().map(CredentialSource::new);
+    let sources = nodes.sources();
     let arbiter = |manager: &Arc<str>| {
         let mut terms = Terms::new(&namespace, manager, timeout);
         (terms.scripting, terms.replicas) = (scripting, replicas);
         (terms.ttl, terms.tls) = (ttl, tls.clone());
-        let watching = terms.by(of_sentinels.clone());
-        let terms = terms.by(credentials.clone());
-        servers.arbiter(manager, nodes, (terms, watching), rejoin)
+        servers.arbiter(manager, nodes, sources.clone().map(|it| terms.by(it)), rejoin)
     };
     let link = Link::new(timeout, &arbiter);
     let in_memory = servers.topology == Topology::Memory;
-    let sources = credentials.iter().chain(&of_sentinels).cloned().collect();
+    let sources = sources.into_iter().flatten().collect();
     Locks::new(Settings { server: servers.describe(), in_memory, sources, ..settings }, link)
 }
 

@@ -15,6 +15,7 @@ mod guard_end;
 pub(crate) mod inspect;
 mod kinds;
 pub(crate) mod list;
+mod login;
 pub(crate) mod nesting;
 pub(crate) mod note;
 mod parker;

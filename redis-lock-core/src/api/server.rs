@@ -10,6 +10,7 @@ use crate::domain::status::Topology;
 use crate::engine::Arbiter;
 use crate::store::memory::Memory;
 use crate::store::quorum::{QuorumConnector, Roster};
+use crate::store::redis::login::CredentialSource;
 use crate::store::redis::provider::Provider;
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
@@ -88,12 +89,12 @@ impl Servers {
         }
     }
 
-    /// Creates the arbiter for one manager.
+    /// Creates the arbiter for one manager. The second terms are those of sentinels.
     pub(crate) fn arbiter(
         &self,
         manager: &Arc<str>,
         options: &NodeOptions,
-        (terms, watching): (Terms, Terms),
+        [terms, watching]: [Terms; 2],
         rejoin: Duration,
     ) -> Arbiter {
         let Some(first) = self.clients.first() else {
@@ -136,6 +137,12 @@ fn quorum(nodes: &[redis::Client], terms: &Terms, rejoin: Duration) -> QuorumCon
 }
 
 impl NodeOptions {
+    /// Where the credentials of the servers come from, and those of the sentinels.
+    pub(crate) fn sources(&self) -> [Option<Arc<CredentialSource>>; 2] {
+        let providers = [&self.credentials, &self.sentinel_credentials];
+        providers.map(|provider| provider.clone().map(CredentialSource::new))
+    }
+
     /// Options for several nodes make no sense for one server.
     fn check(&self, servers: &Servers) -> Result<(), ConfigError> {
         let has_map = matches!(servers.topology, Topology::Cluster | Topology::Sentinel);

@@ -51,6 +51,10 @@ impl Servers {
     }
 }
 
+pub(crate) fn owned<S: AsRef<str>>(urls: impl IntoIterator<Item = S>) -> Vec<String> {
+    urls.into_iter().map(|url| url.as_ref().to_owned()).collect()
+}
+
 /// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000`,
 /// `redis-quorum://a,b,c` and `redis-sentinel://s1:26379,s2/mymaster`.
 pub(crate) fn read(url: &str) -> Result<Servers, ConfigError> {

@@ -26,6 +26,11 @@ pub struct Credentials {
 
 impl Credentials {
     /// Credentials that don't expire.
+    ///
+    /// ```
+    /// let credentials = redis_locks::Credentials::new("app", "s3cret");
+    /// # let _ = credentials;
+    /// ```
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (user.into(), password.into());
         Self { user, password, expires_at: None, renew_after: None }
@@ -33,12 +38,27 @@ impl Credentials {
 
     /// When the server stops accepting them. The provider is asked for others after half of the time until
     /// then, unless [`renew_after`](Self::renew_after) says otherwise.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// let token = redis_locks::Credentials::new("app", "signed");
+    /// let token = token.expires_at(SystemTime::now() + Duration::from_secs(900));
+    /// # let _ = token;
+    /// ```
     pub fn expires_at(mut self, time: SystemTime) -> Self {
         self.expires_at = Some(time);
         self
     }
 
     /// When to ask the provider for others.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// let (token, now) = (redis_locks::Credentials::new("app", "signed"), SystemTime::now());
+    /// let token = token.expires_at(now + Duration::from_secs(900));
+    /// let token = token.renew_after(now + Duration::from_secs(600));
+    /// # let _ = token;
+    /// ```
     pub fn renew_after(mut self, time: SystemTime) -> Self {
         self.renew_after = Some(time);
         self

@@ -54,14 +54,9 @@ pub(super) async fn connect(
     config: AsyncConnectionConfig,
 ) -> Result<Introduced, Fault> {
     let (client, login) = logged_in(client, terms).await?;
-    let made = introduced(&client, terms, config).await.map_err(decode::unreachable);
-    match login {
-        Some(login) => match made {
-            Ok(made) => Ok(Introduced { login: Some(login), ..made }),
-            Err(fault) => Err(login.source().judge(fault)),
-        },
-        None => made,
-    }
+    let made = introduced(&client, terms, config).await;
+    let made = made.map_err(|error| terms.judge(decode::unreachable(error)))?;
+    Ok(Introduced { login, ..made })
 }
 
 /// The client with the credentials of the provider, if there is one.

@@ -63,7 +63,7 @@ impl CredentialSource {
         }
     }
 
-    /// A fault of a server that wants other credentials passes.
+    /// A fault of a server that wants other credentials passes: the provider is asked for them.
     pub(super) fn judge(&self, fault: Fault) -> Fault {
         let error = fault.source.as_deref().and_then(|it| it.downcast_ref::<RedisError>());
         if !error.is_some_and(wants_credentials) {

@@ -117,6 +117,14 @@ impl Terms {
         Self { credentials, ..self.clone() }
     }
 
+    /// A fault of a server that wants other credentials passes, where there is a provider of them.
+    fn judge(&self, fault: Fault) -> Fault {
+        match &self.credentials {
+            Some(source) => source.judge(fault),
+            None => fault,
+        }
+    }
+
     /// A tenth more or less, differently for each manager.
     fn jittered(&self, pace: Duration) -> Duration {
         pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)

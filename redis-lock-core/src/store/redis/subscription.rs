@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::stream::StreamExt;
 use redis::aio::PubSub;
-use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, Value};
+use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -56,16 +56,11 @@ impl Subscription {
                 None => client.get_async_pubsub().await?,
             };
             subscription.subscribe(channel).await?;
-            Ok(subscription)
+            Ok::<_, RedisError>(subscription)
         };
-        let subscribed = subscribing.await.map_err(decode::unreachable);
-        match login {
-            Some(login) => match subscribed {
-                Ok(subscription) => Ok(Self::Plain(subscription, Some(login))),
-                Err(fault) => Err(login.source().judge(fault)),
-            },
-            None => Ok(Self::Plain(subscribed?, None)),
-        }
+        let subscription = subscribing.await;
+        let judge = |error| terms.judge(decode::unreachable(error));
+        Ok(Self::Plain(subscription.map_err(judge)?, login))
     }
 
     /// A connection that these commands subscribe, of which the first must succeed; `None` when the server or

@@ -159,10 +159,7 @@ impl Pool {
 
     /// What became of a command.
     pub(super) fn judge(&self, fault: Fault) -> Fault {
-        match &self.terms.credentials {
-            Some(source) => source.judge(fault),
-            None => fault,
-        }
+        self.terms.judge(fault)
     }
 
     /// Whether something has arrived since the last call.
