@@ -66,6 +66,12 @@ fn server_with_user() -> Option<Server> {
     Some(server)
 }
 
+/// Has the locks connect again. Within a second they do so without a question.
+fn end_sessions(server: &Server) {
+    server.run::<u64>("CLIENT KILL USER app");
+    thread::sleep(ms(250));
+}
+
 /// Locks go on by the last answer, and `ping` and `server_info` say that there is no other.
 fn goes_on(mode: u8, words: &str) {
     let Some(server) = server_with_user() else { return };
@@ -75,10 +81,9 @@ fn goes_on(mode: u8, words: &str) {
     let held = take(locks.mutex("held"));
     locks.blocking_ping().unwrap();
     provider.set(mode);
-    server.run::<u64>("CLIENT KILL USER app");
-    let said = || match locks.blocking_ping() {
-        Err(error) => error.to_string().contains(words),
-        Ok(_) => false,
+    let said = || {
+        end_sessions(&server);
+        locks.blocking_ping().is_err_and(|error| error.to_string().contains(words))
     };
     eventually(PATIENCE, "ping says why", said);
     let info = locks.blocking_server_info().unwrap();
@@ -164,8 +169,10 @@ fn questions_end_with_the_locks() {
     let locks = provider.given_to(Locks::builder().url(server.url())).open().unwrap();
     locks.blocking_ping().unwrap();
     provider.set(FAILS);
-    server.run::<u64>("CLIENT KILL USER app");
-    eventually(PATIENCE, "it is asked", || provider.asked() > 1);
+    eventually(PATIENCE, "it is asked", || {
+        end_sessions(&server);
+        provider.asked() > 1
+    });
     drop(locks);
     let mut before = provider.asked();
     eventually(PATIENCE, "nobody asks any more", || {
@@ -188,11 +195,11 @@ fn credentials_are_shown_nowhere() {
         take(locks.mutex("job")).blocking_release().unwrap();
         shown.push(format!("{locks:?} {:?}", locks.mutex("job")));
         provider.set(FAILS);
-        server.run::<u64>("CLIENT KILL USER app");
         let mut failed = None;
         eventually(PATIENCE, "it fails", || {
+            end_sessions(&server);
             failed = locks.blocking_ping().err();
-            failed.is_some()
+            failed.as_ref().is_some_and(|error| error.to_string().contains("provider"))
         });
         shown.push(format!("{failed:?} {}", failed.as_ref().unwrap()));
         shown.push(format!("{:?}", locks.blocking_server_info().unwrap()));
