@@ -66,7 +66,8 @@ fn waiting_calls_for_several_keys(calls: usize) -> Duration {
     waiting_calls_for(|locks| locks.all(["a", "b"]), calls)
 }
 
-/// Guards that are dropped while the server does not answer.
+/// Guards that are dropped while the server does not answer: more than the buffers of a socket take, because up
+/// to that many are written at once.
 fn guards_without_answers(guards: usize) -> Duration {
     let server = Server::start();
     let locks = Locks::open(server.url()).expect("locks");
@@ -103,7 +104,7 @@ fn main() -> ExitCode {
         grows("calls beside held locks", 4_000, calls_beside_held_locks),
         grows("waiting calls for permits", 2_000, waiting_calls_for_permits),
         grows("waiting calls for several keys", 2_000, waiting_calls_for_several_keys),
-        grows("guards without answers", 2_000, guards_without_answers),
+        grows("guards without answers", 6_000, guards_without_answers),
     ];
     if are_within.iter().all(|is_within| *is_within) {
         return ExitCode::SUCCESS;
