@@ -9,6 +9,7 @@ mod fences;
 mod holding;
 mod margin;
 mod newest;
+mod numbers;
 mod once;
 mod once_faults;
 mod other_node;

@@ -152,6 +152,13 @@ impl Guard {
         self.hold.fence
     }
 
+    /// The number of the permit: at least 0, less than the limit, and no other valid holder has it. `Some`
+    /// when the request was [`slotted`](crate::LockRequest::slotted), and for an adopted permit that has one.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.hold.slot
+    }
+
     /// [`fence`](Self::fence) for a column of a database: `BIGINT` has a sign in most of them.
     ///
     /// ```

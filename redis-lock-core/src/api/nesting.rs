@@ -119,6 +119,11 @@ pub(crate) fn outer(request: &LockRequest, caller: Caller) -> Result<Option<Oute
                       hold has none; ask for one in the outer call";
         return Err(LockError::WrongHold { key: key.to_string(), reason: reason.into() });
     }
+    if options.slotted && outer.slot.is_none() {
+        let reason = "a reentrant call shares the slot of the hold that it joins, and that hold has none; \
+                      ask for one in the outer call";
+        return Err(LockError::WrongHold { key: key.to_string(), reason: reason.into() });
+    }
     Ok(Some(Outer { locks: locks.clone(), note }))
 }
 

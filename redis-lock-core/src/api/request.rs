@@ -22,6 +22,7 @@ use crate::{ConfigError, LockError, Locks, Wait};
 /// | a job to succeed once, on any machine | [`once`](Self::once) |
 /// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
 /// | late writes to be refused | [`fenced`](Self::fenced) |
+/// | to know which of several permits it is | [`slotted`](Self::slotted) |
 /// | calls without a round trip | [`linger`](Self::linger) |
 ///
 /// Nothing is sent before that call, which checks all values first. A request is `Send + Sync` and
@@ -310,6 +311,27 @@ impl LockRequest {
     /// ```
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
+        self
+    }
+
+    /// Gives the permit a number, the lowest that is free: which of the GPUs, ports or accounts is yours.
+    ///
+    /// [`Guard::slot`](crate::Guard::slot) has it. The permit keeps it until it is released or lost, also when
+    /// it is renewed or adopted. Where limits differ, a newcomer gets a number below the smallest one. Permits
+    /// that were acquired without it have no number. For [`permit`](Locks::permit) with a limit of at most 500.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let gpu = locks.permit("gpu", 4).slotted();
+    /// let (first, second) = (gpu.clone().blocking_acquire()?, gpu.clone().blocking_acquire()?);
+    /// assert_eq!((first.slot(), second.slot()), (Some(0), Some(1)));
+    /// first.blocking_release()?;
+    /// assert_eq!(gpu.blocking_acquire()?.slot(), Some(0));
+    /// # Ok(()) }
+    /// ```
+    pub fn slotted(mut self) -> Self {
+        self.options.slotted = true;
         self
     }
 

@@ -11,6 +11,9 @@ use crate::{ConfigError, LockError, Wait};
 /// The longest margin: longer pauses need no cover.
 const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The most permits of which each has a number, which the server keeps in a fraction of a millisecond.
+const MOST_SLOTS: u32 = 500;
+
 impl Options {
     /// Checks the values and their combination.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
@@ -26,6 +29,9 @@ impl Options {
         if self.fenced && (kind == Kind::Read || kind.limit().is_some()) {
             let with = "readers and permits, of which several hold it at once";
             return conflict("fenced", with, "fence the writers, or use a mutex");
+        }
+        if self.slotted {
+            check_slotted(kind)?;
         }
         check_max_waiters(self.max_waiters)?;
         self.check_times(kind)?;
@@ -216,6 +222,19 @@ pub(crate) fn check_max_waiters(most: Option<usize>) -> Result<(), LockError> {
         Some(0) => Err(ConfigError::Zero { option: "max_waiters", why }.into()),
         _ => Ok(()),
     }
+}
+
+/// Checks that permits have numbers.
+fn check_slotted(kind: Kind) -> Result<(), LockError> {
+    let Some(limit) = kind.limit() else {
+        let (option, needs, advice) = ("slotted", "permits", "only one of several has a number");
+        return Err(ConfigError::Requires { option, needs, advice }.into());
+    };
+    if limit > MOST_SLOTS {
+        let (option, advice) = ("permits with slots", "500 are the most");
+        return Err(ConfigError::TooLarge { option, given: limit.into(), advice }.into());
+    }
+    Ok(())
 }
 
 /// Locks that are no mutex, as [`conflict`] names them.

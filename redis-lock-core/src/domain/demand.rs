@@ -48,6 +48,8 @@ pub(crate) struct Options {
     /// Whether waiting calls get its value, and it gets the value of the call that it waits for.
     pub(crate) share: bool,
     pub(crate) fenced: bool,
+    /// Whether its permit gets a number.
+    pub(crate) slotted: bool,
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
@@ -107,6 +109,7 @@ impl Options {
             same: None,
             share: false,
             fenced: false,
+            slotted: false,
             fair: true,
             reentrant: false,
             repair_orphan: None,
@@ -171,6 +174,7 @@ impl Options {
             same: self.same,
             share: self.share,
             fenced: self.fenced,
+            slotted: self.slotted,
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
             label: Label::of(common.label, self.label.as_deref()).telling(second_call, self.same),
@@ -376,6 +380,8 @@ pub(crate) struct LockTerms {
     /// Whether values are shared with waiting calls. The token contains this, too.
     pub(crate) share: bool,
     pub(crate) fenced: bool,
+    /// Whether its permit gets a number.
+    pub(crate) slotted: bool,
     pub(crate) fair: bool,
     pub(crate) repair_orphan: Option<Duration>,
     pub(crate) label: Label,

@@ -95,6 +95,8 @@ pub(crate) enum PlantedFault {
     AskedOnce,
     /// A value is shared with calls that came after the end of its run was known.
     SharedWithLate,
+    /// A permit gets the first slot, although another holder has it.
+    SlotTwice,
     /// A waiter that was held back behind others of its process does not come forward when one of them
     /// leaves. In its own history they give up.
     StaysBehind,
@@ -181,6 +183,7 @@ impl PlantedFault {
         Self::RoleNotTakenBack,
         Self::ReaderNotWoken,
         Self::SharedWithLate,
+        Self::SlotTwice,
     ];
 
     /// Whether it shows only where tasks read.

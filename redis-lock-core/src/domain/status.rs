@@ -133,6 +133,8 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
+    /// The number of its permit, where it asked for one by [`slotted`](crate::LockRequest::slotted).
+    pub slot: Option<u32>,
     /// Until when [`min_hold`](crate::LockRequest::min_hold) or [`once`](crate::LockRequest::once) keeps the lock,
     /// if it was given back already.
     pub kept_until: Option<SystemTime>,
@@ -199,9 +201,9 @@ impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
         let (label, since) = (token.label(), token.since());
         let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
-        let (second_call, fence) = (token.second_call(), None);
+        let (second_call, fence, slot) = (token.second_call(), None, None);
         let (kept_until, is_done) = (None, false);
-        Self { token, label, since, ttl, fence, kept_until, is_done, idle, second_call }
+        Self { token, label, since, ttl, fence, slot, kept_until, is_done, idle, second_call }
     }
 
     /// The holder that a value at the key of a mutex names: a token, or the mark of one.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::attempt::Lease;
+use super::held::Numbers;
 use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
@@ -233,6 +234,7 @@ impl<W> Machine<W> {
                 queue,
                 fair: demand.terms.fair,
                 fences,
+                slotted: demand.terms.slotted,
                 once: demand.terms.once.is_some(),
                 share: demand.terms.share,
                 repair_orphan: demand.terms.repair_orphan,
@@ -300,16 +302,19 @@ impl<W> Machine<W> {
     /// Handles the outcome of a question while contending.
     pub(super) fn contended(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         match outcome {
-            Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env),
+            Outcome::Answered(Answer::Held { fence, slot }) => {
+                self.granted(&open, (fence, slot), env);
+            }
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
             Outcome::Answered(Answer::Superseded { held }) => self.superseded(held, env),
             Outcome::Answered(Answer::Crowded { waiting, holder, left }) => {
                 self.crowded_out(&open, waiting, holder.as_deref().map(|it| (it, left)), env);
             }
             Outcome::Answered(Answer::Shared(value)) => self.got_shared(&value, env),
-            Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
-                self.granted(&open, None, env);
+            Outcome::Answered(Answer::Renewed { slot, .. }) => {
+                self.granted(&open, (None, slot), env);
             }
+            Outcome::Answered(Answer::Done) => self.granted(&open, (None, None), env),
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = super::lost_to(by.as_deref(), because.as_deref());
                 self.not_adopted(&reason, env);
@@ -369,7 +374,7 @@ impl<W> Machine<W> {
         }
     }
 
-    fn granted(&mut self, open: &Open, fence: Option<u64>, env: &mut Env<'_, W>) {
+    fn granted(&mut self, open: &Open, (fence, slot): Numbers, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if Lease::granted(open, &contending.attempt).end <= env.now {
             return self.spent(open, env);
@@ -386,11 +391,13 @@ impl<W> Machine<W> {
             // The waiter that it was asked for has left.
             return self.start_over(None, env);
         }
-        if demand.terms.fenced && fence.is_none() && !contending.attempt.is_adopted() {
-            if contending.demand.terms.fenced {
+        let lacks_slot = demand.terms.slotted && slot.is_none();
+        let lacks_fence = demand.terms.fenced && fence.is_none();
+        if (lacks_fence || lacks_slot) && !contending.attempt.is_adopted() {
+            if contending.demand.terms.fenced || lacks_slot {
                 // To ask again would go on for ever: the server has no number to give.
                 self.take_fresh_token(None, env);
-                let what = "the server granted the lock without a fencing number";
+                let what = "the server granted the lock without the number that was asked for";
                 let fault = Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol);
                 return self.failed(open, fault, env);
             }
@@ -402,7 +409,7 @@ impl<W> Machine<W> {
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             env.idle(contending.demand.sort(), IdleEvent::Asked(AskOutcome::HandedOver));
         }
-        self.hand_out(contending.attempt, open, fence, was_free, env);
+        self.hand_out(contending.attempt, open, (fence, slot), was_free, env);
         if hinted {
             // It may have said that a newer call has come.
             self.look_for_newer(env);

@@ -22,6 +22,9 @@ use crate::{LockError, LockState, LossReason};
 /// surplus may be the difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
 
+/// The last of the fencing numbers that an answer brought, and the slot.
+pub(super) type Numbers = (Option<u64>, Option<u32>);
+
 /// The stage in which a caller of this process holds the lock.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -142,7 +145,7 @@ impl<W> Machine<W> {
         &mut self,
         attempt: Attempt,
         open: &Open,
-        last_fence: Option<u64>,
+        (last_fence, slot): Numbers,
         was_free: bool,
         env: &mut Env<'_, W>,
     ) {
@@ -162,8 +165,9 @@ impl<W> Machine<W> {
             None => None,
         };
         let token = attempt.token().clone();
-        let hold =
-            Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.process));
+        let mut hold = Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.process);
+        hold.slot = slot;
+        let hold = Arc::new(hold);
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);
@@ -347,7 +351,7 @@ impl<W> Machine<W> {
             About::Downgrade => held.hold.downgraded(),
             About::Check | About::Newer | About::Take | About::Acquire { .. } => {}
         }
-        if let Answer::Renewed { longer, waited_for } = answer {
+        if let Answer::Renewed { longer, waited_for, .. } = answer {
             let most = held.attempt.longest().saturating_add(SURPLUS);
             let is_ours_alone = !held.attempt.is_adopted() && held.lease.ttl.is_some();
             // The server's clock was set back, so its lease would last that much longer than ours.

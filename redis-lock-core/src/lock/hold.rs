@@ -24,6 +24,8 @@ pub(crate) struct Hold {
     pub(crate) demand: Arc<Demand>,
     pub(crate) token: Token,
     pub(crate) fence: Option<u64>,
+    /// The number of its permit.
+    pub(crate) slot: Option<u32>,
     /// The earliest time at which the server may have granted the lock.
     pub(crate) since: Moment,
     life: SharedLife,
@@ -59,6 +61,7 @@ impl Hold {
             demand,
             token,
             fence,
+            slot: None,
             since,
             life: SharedLife::until(deadline.min(limit)),
             reason: OnceBox::new(),
@@ -211,8 +214,8 @@ impl Hold {
 
     /// The facts for events.
     pub(crate) fn described(&self) -> HoldFacts<'_> {
-        let Self { demand, token, fence, report, .. } = self;
-        HoldFacts { demand, token, fence: *fence, report }
+        let Self { demand, token, fence, slot, report, .. } = self;
+        HoldFacts { demand, token, fence: *fence, slot: *slot, report }
     }
 
     /// Reports its release, if its beginning was reported.

@@ -101,19 +101,20 @@ impl HoldSpan {
         {
             let span = caught(|| {
                 tracing::debug_span!(
-                    target: "redis_locks",
-                    "hold",
-                    key = hold.demand.key(),
-                    lock = hold.demand.title.shown(),
-                    kind = hold.demand.kind.name(),
-                    token = %hold.token,
-                    fence = hold.fence,
-                )
+                            target: "redis_locks",
+                            "hold",
+                            key = hold.demand.key(),
+                            lock = hold.demand.title.shown(),
+                            kind = hold.demand.kind.name(),
+                            token = %hold.token,
+                            fence = hold.fence,
+                slot = hold.slot,
+                        )
             });
             *self.span.lock() = Some(Box::new(Span { span }));
         }
         #[cfg(not(feature = "tracing"))]
-        let _ = (hold.token, hold.fence);
+        let _ = (hold.token, hold.fence, hold.slot);
     }
 
     /// Reports the end in the span, and closes it.
@@ -149,6 +150,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
         [waited],
         token = %hold.token,
         fence = hold.fence,
+        slot = hold.slot,
         waited_ms = millis(waited),
         "acquired"
     );

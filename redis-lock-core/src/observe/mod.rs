@@ -132,6 +132,7 @@ pub(crate) struct HoldFacts<'a> {
     pub(crate) demand: &'a Demand,
     pub(crate) token: &'a Token,
     pub(crate) fence: Option<u64>,
+    pub(crate) slot: Option<u32>,
     pub(crate) report: &'a HoldReport,
 }
 

@@ -91,6 +91,8 @@ impl SimulatedCaller {
         if planned.fenced && !is_shared {
             request = request.fenced();
         }
+        // Permits have no other use for the flag. Most of them have slots, and some have none.
+        request.options.slotted = !planned.fenced && request.kind.limit().is_some();
         if let Some(least) = planned.min_hold {
             request = request.min_hold(Duration::from_nanos(least));
         }

@@ -299,7 +299,7 @@ impl KeySpace {
         let (until, manager) = place.unwrap_or(("0", "-"));
         let until = moment(until.parse().unwrap_or(0));
         let (token, manager): (Arc<str>, Arc<str>) = (token.into(), manager.into());
-        StoredWaiter { token, kind: Kind::Mutex, until, manager }
+        StoredWaiter { token, kind: Kind::Mutex, slotted: false, until, manager }
     }
 }
 

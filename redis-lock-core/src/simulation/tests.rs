@@ -169,7 +169,7 @@ fn histories_of_machines_that_stand_still_keep_every_promise() {
 fn histories_made_for_planted_faults_keep_every_promise() {
     use planted_ways::{
         answered_late, cut_often, full_with_replicas, half_moved_for_long, moved_under_traffic,
-        paused_with_margins,
+        of_two_slots, paused_with_margins,
     };
     for way in [
         answered_late,
@@ -177,6 +177,7 @@ fn histories_made_for_planted_faults_keep_every_promise() {
         full_with_replicas,
         half_moved_for_long,
         moved_under_traffic,
+        of_two_slots,
         paused_with_margins,
     ] {
         keep_every_promise(way, FIXED_SEEDS / 20);
@@ -197,6 +198,7 @@ fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::OthersTokenIsLoss => planted_ways::cut_often,
         PlantedFault::LateOkCredited => planted_ways::answered_late,
+        PlantedFault::SlotTwice => planted_ways::of_two_slots,
         PlantedFault::TwoKeyRenew => planted_ways::half_moved_for_long,
         PlantedFault::BatchRedirected => planted_ways::moved_under_traffic,
         PlantedFault::MarkerRefused => planted_ways::full_with_replicas,

@@ -168,7 +168,7 @@ impl SimulatedServer {
             }
             let is_free = self.ask(&cmd, now) == Value::Okay;
             let busy = Answer::Busy(Blocker::unknown());
-            return Ok(if is_free { Answer::Held { fence: None } } else { busy });
+            return Ok(if is_free { Answer::Held { fence: None, slot: None } } else { busy });
         }
         let mut steps = TransactionSteps::simulated(command.clone(), channel.into());
         loop {

@@ -142,6 +142,8 @@ pub(crate) struct Acquire {
     pub(crate) fair: bool,
     /// How many fencing numbers to reserve.
     pub(crate) fences: u32,
+    /// Whether to give it a slot. Only for permits.
+    pub(crate) slotted: bool,
     /// Whether the lock may be completed, which needs a server that can keep a mark.
     pub(crate) once: bool,
     /// Whether the value of a body that shares it is wanted. Only for a mutex.
@@ -173,6 +175,7 @@ impl Acquire {
             queue: None,
             fair: true,
             fences: 0,
+            slotted: false,
             once: false,
             share: false,
             repair_orphan: None,
@@ -233,7 +236,7 @@ impl Verb {
 pub(crate) enum Answer {
     /// The token has the lock. `fence` is the last of the reserved fencing numbers, if any were
     /// asked for.
-    Held { fence: Option<u64> },
+    Held { fence: Option<u64>, slot: Option<u32> },
     /// Another token holds it.
     Busy(Blocker),
     /// The number of waiters has reached this token's limit. The token was taken out of the
@@ -257,6 +260,7 @@ pub(crate) enum Answer {
         longer: Option<Duration>,
         /// Whether a client waits for the lock.
         waited_for: bool,
+        slot: Option<u32>,
     },
     /// The command was executed: the token has the lock, keeps it, or has released it.
     Done,
@@ -276,13 +280,16 @@ impl Answer {
     /// What two of those who were asked the same, and have done it, say together.
     pub(crate) fn and(self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Held { fence: one }, Self::Held { fence: other }) => {
-                Self::Held { fence: one.max(*other) }
+            (Self::Held { fence: one, slot }, Self::Held { fence: other, .. }) => {
+                Self::Held { fence: one.max(*other), slot }
             }
             (
-                Self::Renewed { longer: one, waited_for: first },
-                Self::Renewed { longer: other, waited_for: second },
-            ) => Self::Renewed { longer: one.max(*other), waited_for: first || *second },
+                Self::Renewed { longer: one, waited_for: first, slot },
+                Self::Renewed { longer: other, waited_for: second, slot: its },
+            ) => {
+                let (longer, waited_for) = (one.max(*other), first || *second);
+                Self::Renewed { longer, waited_for, slot: slot.or(*its) }
+            }
             (Self::Gone { .. }, Self::Done) => Self::Done,
             (one, _) => one,
         }

@@ -54,14 +54,15 @@ impl ServerView {
 
     /// A lock whose key has a set of holders, each with its mode before its token.
     pub(crate) fn of_members(
-        members: &[(String, Duration)],
+        members: &[(String, Duration, Option<u32>)],
         limit: u32,
         fence: Option<(u64, &str)>,
     ) -> Self {
-        let read = |(member, left): &(String, Duration)| {
+        let read = |(member, left, slot): &(String, Duration, Option<u32>)| {
             let (mode, token) = member.split_once(':')?;
             let token = Token::from_wire(token);
-            token.is_ours().then(|| (mode.to_owned(), holder(token, Some(*left), fence)))
+            let holder = |token| Holder { slot: *slot, ..holder(token, Some(*left), fence) };
+            token.is_ours().then(|| (mode.to_owned(), holder(token)))
         };
         let known: Option<Vec<_>> = members.iter().map(read).collect();
         let kind = match known.as_deref().map(|known| known.first().map(|(mode, _)| mode.as_str()))

@@ -16,7 +16,7 @@ pub use output::{
 pub use render::{collected, key, keys, render};
 pub use run::{
     Ending, Kept, Run, RunOr, blocking_run, blocking_run_or, blocking_run_or_with, call, ending,
-    fence, handled, kept, left, never, own_failure, refused, run, run_or, run_or_with,
+    fence, handled, kept, left, never, own_failure, refused, run, run_or, run_or_with, slot,
 };
 pub use segment::{KeySegment, PlainStyle, Segment, SegmentWriter, segment};
 pub use values::Codec;
@@ -87,6 +87,8 @@ pub enum Fixed {
     margin(u64, u32),
     /// See `LockRequest::fenced`.
     fenced,
+    /// See `LockRequest::slotted`.
+    slotted,
     /// See `LockRequest::reentrant`.
     reentrant,
     /// Lets the body run to its end when the lock is lost, and keeps its value.
@@ -201,6 +203,7 @@ impl Fixed {
                 request.margin(Duration::new(seconds, nanoseconds))
             }
             Self::fenced => request.fenced(),
+            Self::slotted => request.slotted(),
             Self::reentrant => request.reentrant(),
             // The kind was chosen when the request was made; the other options are not part of a
             // request.

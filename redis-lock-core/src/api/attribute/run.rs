@@ -311,6 +311,12 @@ pub fn fence(guard: &Guard) -> u64 {
     guard.fence().unwrap_or_default()
 }
 
+/// The number of a permit that was requested as slotted.
+pub fn slot(guard: &Guard) -> u32 {
+    // A slotted acquisition without a number fails, so the default is never seen.
+    guard.slot().unwrap_or_default()
+}
+
 /// A value that outlives the body that it is given to: what `on_error` may use of a destructured
 /// argument.
 #[diagnostic::on_unimplemented(

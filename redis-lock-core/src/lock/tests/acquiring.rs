@@ -174,7 +174,7 @@ fn numbers_that_were_not_reserved_are_asked_for_before_anything_is_handed_out() 
     assert!(bench.grants().is_empty());
     let again = bench.asked();
     assert_eq!(again.command.verb.token(), first.command.verb.token());
-    bench.answer(&again, Outcome::Answered(Answer::Held { fence: Some(100) }));
+    bench.answer(&again, Outcome::Answered(Answer::Held { fence: Some(100), slot: None }));
     assert_eq!(bench.granted().1.fence, Some(69));
 }
 
@@ -232,7 +232,7 @@ fn who_asks_for_no_fencing_number_gets_none_that_was_reserved_for_another() {
     bench.ask(2, demand("k"));
     let question = bench.asked();
     bench.cancel(1);
-    bench.answer(&question, Outcome::Answered(Answer::Held { fence: Some(100) }));
+    bench.answer(&question, Outcome::Answered(Answer::Held { fence: Some(100), slot: None }));
     let (id, hold) = bench.granted();
     assert_eq!((id, hold.fence), (2, None));
 }

@@ -96,7 +96,7 @@ fn an_adopted_lease_is_not_cut_since_another_process_asked_for_it() {
     let _hold = bench.granted();
     bench.tick(10_001);
     let renew = bench.asked();
-    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false, slot: None };
     bench.answer(&renew, Outcome::Answered(longer));
     assert!(bench.is_silent(), "{:?}", bench.effects);
 }
@@ -206,7 +206,7 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
         let hold = bench.hold(1, demand("k"));
         bench.tick(10_001);
         let renew = bench.asked();
-        let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+        let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false, slot: None };
         bench.answer(&renew, Outcome::Answered(longer));
         let cut = bench.asked();
         assert!(matches!(cut.command.verb, Verb::Keep { .. }), "{cut:?}");

@@ -260,7 +260,7 @@ fn a_connection_that_is_made_while_a_renewal_is_open_has_it_renewed_once_more() 
 #[test]
 fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
     let (mut bench, hold, renew) = renewing();
-    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false, slot: None };
     bench.answer(&renew, Outcome::Answered(longer));
     let cut = bench.asked();
     let Verb::Keep { time, .. } = cut.command.verb else { panic!("{cut:?}") };
@@ -274,7 +274,7 @@ fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
 #[test]
 fn a_cut_that_may_still_be_executed_bounds_what_later_answers_are_trusted_for() {
     let (mut bench, hold, renew) = renewing();
-    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false, slot: None };
     bench.answer(&renew, Outcome::Answered(longer));
     let cut = bench.asked();
     assert!(matches!(cut.command.verb, Verb::Keep { .. }), "{cut:?}");
@@ -315,7 +315,7 @@ fn is_cut(left: Option<Duration>, extension: Option<Duration>) -> bool {
         let _confirmed = bench.extend(&hold, ttl);
         renew = bench.asked();
     }
-    let answer = Answer::Renewed { longer: left, waited_for: false };
+    let answer = Answer::Renewed { longer: left, waited_for: false, slot: None };
     bench.answer(&renew, Outcome::Answered(answer));
     !bench.questions().is_empty()
 }

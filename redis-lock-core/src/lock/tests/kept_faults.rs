@@ -7,7 +7,7 @@ use crate::Token;
 use crate::domain::lease::FENCES;
 
 fn renewed(waited_for: bool) -> Outcome {
-    Outcome::Answered(Answer::Renewed { longer: None, waited_for })
+    Outcome::Answered(Answer::Renewed { longer: None, waited_for, slot: None })
 }
 
 /// A kept lease whose renewal is under way.
@@ -167,7 +167,7 @@ fn lg22_idle_takings_use_up_a_block_of_numbers_and_the_next_block_is_above_it() 
             terms.linger = Some(secs(5));
         })
     };
-    let held = |fence| Outcome::Answered(Answer::Held { fence: Some(fence) });
+    let held = |fence| Outcome::Answered(Answer::Held { fence: Some(fence), slot: None });
     let mut bench = Bench::new();
     bench.ask(0, fenced());
     let question = bench.asked();

@@ -350,7 +350,7 @@ fn outcome_of(confirmed: &mut Confirmed) -> Option<Result<(), LockError>> {
 }
 
 pub(crate) fn got() -> Outcome {
-    Outcome::Answered(Answer::Held { fence: None })
+    Outcome::Answered(Answer::Held { fence: None, slot: None })
 }
 
 fn done() -> Outcome {

@@ -124,7 +124,7 @@ fn a_renewal_that_finds_a_waiter_makes_up_for_a_lost_message() {
     bench.tick(10_500);
     let question = bench.asked();
     assert!(matches!(question.command.verb, Verb::Renew { .. }));
-    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    let waited_for = Answer::Renewed { longer: None, waited_for: true, slot: None };
     bench.answer(&question, Outcome::Answered(waited_for));
     let question = bench.asked();
     assert!(asks_for_newer(&question));
@@ -133,7 +133,7 @@ fn a_renewal_that_finds_a_waiter_makes_up_for_a_lost_message() {
     assert!(!hold.is_superseded());
     bench.tick(10_500);
     let question = bench.asked();
-    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    let waited_for = Answer::Renewed { longer: None, waited_for: true, slot: None };
     bench.answer(&question, Outcome::Answered(waited_for));
     let question = bench.asked();
     bench.answer(&question, superseded(true));
@@ -149,7 +149,7 @@ fn a_holder_without_newest_is_never_asked() {
     assert!(bench.is_silent() && bench.machine.awaited().is_none());
     bench.tick(10_500);
     let question = bench.asked();
-    let waited_for = Answer::Renewed { longer: None, waited_for: true };
+    let waited_for = Answer::Renewed { longer: None, waited_for: true, slot: None };
     bench.answer(&question, Outcome::Answered(waited_for));
     assert!(bench.questions().is_empty() && !hold.is_superseded());
 }

@@ -239,7 +239,7 @@ fn local_hand_overs_of_a_fenced_lock_use_up_their_numbers_and_then_ask() {
     let mut bench = Bench::new();
     bench.ask(0, fenced());
     let acquire = bench.asked();
-    bench.answer(&acquire, Outcome::Answered(Answer::Held { fence: Some(1_031) }));
+    bench.answer(&acquire, Outcome::Answered(Answer::Held { fence: Some(1_031), slot: None }));
     let (_, mut hold) = bench.granted();
     assert_eq!(hold.fence, Some(1_000));
     for id in 1..u64::from(lease::FENCES) {
@@ -287,7 +287,7 @@ fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
     let renewal = bench.asked();
     bench.answer(&renewal, unknown());
     let again = bench.asked();
-    let renewed = Answer::Renewed { longer: None, waited_for: false };
+    let renewed = Answer::Renewed { longer: None, waited_for: false, slot: None };
     bench.answer(&again, Outcome::Answered(renewed));
     let _confirmed = bench.release(&hold);
     let mut reap = bench.released();

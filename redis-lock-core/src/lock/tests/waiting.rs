@@ -475,6 +475,6 @@ fn a_call_that_was_let_in_for_a_lock_that_may_be_free_is_refused_when_it_is_busy
     bench.answer(&asked, busy_with(Some(secs(20))));
     assert!(bench.failed().is_empty());
     let (mut bench, asked) = burst();
-    bench.answer(&asked, Outcome::Answered(Answer::Held { fence: Some(1_031) }));
+    bench.answer(&asked, Outcome::Answered(Answer::Held { fence: Some(1_031), slot: None }));
     assert!(bench.failed().is_empty(), "one has the lock");
 }

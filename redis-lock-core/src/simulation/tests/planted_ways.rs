@@ -36,6 +36,15 @@ pub(super) fn cut_often(seed: u64) -> HistoryPlan {
     plan
 }
 
+/// Everybody wants one of two permits with slots, for a moment.
+pub(super) fn of_two_slots(seed: u64) -> HistoryPlan {
+    let mut plan = HistoryPlan::of(seed);
+    in_turn(&mut plan, SECOND, 5 * MILLI);
+    plan.keys[0] = Sort::Permit(2);
+    plan.planned_calls.iter_mut().for_each(|planned| planned.fenced = false);
+    plan
+}
+
 /// Nearly every third message is late, on servers that are replaced when they don't answer.
 pub(super) fn answered_late(seed: u64) -> HistoryPlan {
     let mut plan = HistoryPlan::with_successors(seed);

@@ -109,8 +109,8 @@ impl World {
 /// The answer of a server that executes the command.
 fn ok(verb: &Verb) -> Option<Answer> {
     match verb {
-        Verb::Acquire(_) => Some(Answer::Held { fence: None }),
-        Verb::Renew { .. } => Some(Answer::Renewed { longer: None, waited_for: false }),
+        Verb::Acquire(_) => Some(Answer::Held { fence: None, slot: None }),
+        Verb::Renew { .. } => Some(Answer::Renewed { longer: None, waited_for: false, slot: None }),
         Verb::Take { .. } | Verb::Check { .. } | Verb::Release { .. } => Some(Answer::Done),
         _ => None,
     }

@@ -151,6 +151,15 @@ impl World {
             if !fits {
                 return self.violated(format!("{} are valid at once: {kinds:?}", kinds.len()));
             }
+            let slots = others.values().filter_map(|other| other.hold.slot);
+            if note.hold.slot.is_some_and(|own| slots.filter(|slot| *slot == own).count() > 1) {
+                return self.violated(format!("{:?} is the slot of two holds", note.hold.slot));
+            }
+            if let Sort::Permit(limit) = self.plan.keys[*key]
+                && note.hold.slot.is_some_and(|slot| slot >= limit)
+            {
+                return self.violated(format!("{:?} is a slot of {limit}", note.hold.slot));
+            }
         }
     }
 

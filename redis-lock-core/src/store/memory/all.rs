@@ -87,7 +87,7 @@ impl State {
         if answer != Answer::Done {
             return answer;
         }
-        let none = Answer::Renewed { longer: None, waited_for: false };
+        let none = Answer::Renewed { longer: None, waited_for: false, slot: None };
         let renewed = keys.iter().filter_map(|key| self.entry(key, now).renew(token, ttl, now));
         renewed.fold(none, |all, one| all.and(&one))
     }
@@ -126,7 +126,7 @@ impl State {
                     entry.put(token, ONE, end(run.now, *ttl));
                 }
                 (Some((busy, _)), Some(place)) if at == *busy => {
-                    entry.enqueue(token, ONE, run.now.after(*place), run.manager);
+                    entry.enqueue(token, ONE, false, run.now.after(*place), run.manager);
                     entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
@@ -146,7 +146,7 @@ impl State {
             return Ok(Answer::Busy(blocker));
         }
         let fence = (*fences > 0).then(|| self.number_of_all(keys, token, *fences, run.now));
-        Ok(Answer::Held { fence })
+        Ok(Answer::Held { fence, slot: None })
     }
 
     fn number_of_all(&mut self, keys: &[&str], token: &Arc<str>, count: u32, now: Moment) -> u64 {

@@ -61,6 +61,8 @@ pub(crate) struct Tombstone {
 pub(crate) struct StoredWaiter {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
+    /// Whether it wants a slot.
+    pub(crate) slotted: bool,
     /// When its place ends, unless it asks again.
     pub(crate) until: Moment,
     pub(crate) manager: Arc<str>,
@@ -158,7 +160,7 @@ impl Entry {
     /// Lets a token have the lock. `waited_for` says whether a mutex shows that a client waits.
     pub(super) fn add(&mut self, token: &Arc<str>, kind: Kind, end: Moment, waited_for: bool) {
         let token = Arc::clone(token);
-        self.holders.add(StoredHolder { token, kind, end, waited_for });
+        self.holders.add(StoredHolder { token, kind, end, waited_for, slot: None });
     }
 
     /// Lets the lease of a token run for `ttl` from now, unless it runs longer.
@@ -169,12 +171,14 @@ impl Entry {
         now: Moment,
     ) -> Option<Answer> {
         let holder = self.holders.get(token)?;
-        let (before, waited_for) = (holder.end, holder.waited_for);
-        let Some(ttl) = ttl else { return Some(Answer::Renewed { longer: None, waited_for }) };
+        let (before, waited_for, slot) = (holder.end, holder.waited_for, holder.slot);
+        let Some(ttl) = ttl else {
+            return Some(Answer::Renewed { longer: None, waited_for, slot });
+        };
         let asked = now.after(ttl);
         self.holders.set_end(token, if planted!(RenewalSets) { asked } else { before.max(asked) });
         let left = before.since(now);
-        Some(Answer::Renewed { longer: (left > ttl + SLACK).then_some(left), waited_for })
+        Some(Answer::Renewed { longer: (left > ttl + SLACK).then_some(left), waited_for, slot })
     }
 
     /// Stores the value of a hold, unless the key has another program's value.
@@ -228,15 +232,16 @@ impl Entry {
         &mut self,
         token: &Arc<str>,
         kind: Kind,
+        slotted: bool,
         until: Moment,
         manager: &Arc<str>,
     ) {
         self.queue_end.take_if(|_| self.queue.is_empty());
         // A waiter that asks again a little too late still finds its place.
         self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
-        let waiter =
-            StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
-        match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
+        let (token, manager) = (Arc::clone(token), Arc::clone(manager));
+        let waiter = StoredWaiter { token, kind, slotted, until, manager };
+        match self.queue.iter_mut().find(|other| other.token == waiter.token) {
             Some(place) => *place = waiter,
             None => self.queue.push_back(waiter),
         }
@@ -334,6 +339,9 @@ impl Entry {
             let Some(head) = self.queue.pop_front() else { break };
             if lives && ((run.publish)(&head.manager, Some(&head.token)) || is_own(&head.token)) {
                 self.put(&head.token, head.kind, run.now.after(CLAIM));
+                if head.slotted {
+                    self.holders.number(&head.token);
+                }
                 if kind.is_value() {
                     // The other waiters are looked at when the mutex is free again.
                     return false;

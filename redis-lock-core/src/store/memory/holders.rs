@@ -1,7 +1,7 @@
 //! The holders of one lock. Adding, renewing and removing one costs about the same however many
 //! there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,12 +16,14 @@ pub(crate) struct StoredHolder {
     pub(crate) end: Moment,
     /// Whether a waiter has arrived since a mutex was taken.
     pub(crate) waited_for: bool,
+    /// The number of its permit, if it asked for one.
+    pub(crate) slot: Option<u32>,
 }
 
 impl StoredHolder {
     /// The holder of a mutex, as a server shows it.
     pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
-        Self { token, kind: Kind::Mutex, end, waited_for }
+        Self { token, kind: Kind::Mutex, end, waited_for, slot: None }
     }
 }
 
@@ -118,6 +120,15 @@ impl Holders {
         holder.map(|holder| self.add(holder)).is_some()
     }
 
+    /// Gives a holder the lowest slot that no other one has, unless it has one.
+    pub(super) fn number(&mut self, token: &Arc<str>) {
+        let taken: BTreeSet<u32> = self.iter().filter_map(|holder| holder.slot).collect();
+        let free = (0..).find(|slot| !taken.contains(slot) || planted!(SlotTwice));
+        if let Some(holder) = self.remove(token) {
+            self.add(StoredHolder { slot: holder.slot.or(free), ..holder });
+        }
+    }
+
     /// Turns the writer's hold into a reader's.
     pub(super) fn downgrade(&mut self, token: &Arc<str>) {
         if let Some(holder) = self.remove(token) {
@@ -143,7 +154,13 @@ mod tests {
     use super::*;
 
     fn holder(token: &str, kind: Kind, end: u64) -> StoredHolder {
-        StoredHolder { token: token.into(), kind, end: Moment::at_millis(end), waited_for: false }
+        StoredHolder {
+            token: token.into(),
+            kind,
+            end: Moment::at_millis(end),
+            waited_for: false,
+            slot: None,
+        }
     }
 
     fn tokens(holders: &Holders) -> Vec<String> {

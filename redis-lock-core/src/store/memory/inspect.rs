@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::Execution;
 use super::entry::Entry;
-use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, ServerView, server_view};
+use crate::{Holder, Token};
 
 /// How long the reason of a forced release is kept for a holder without a lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,7 +22,8 @@ impl Entry {
         let fence = self.fence.as_ref().map(|last| last.of());
         let holders = self.holders.iter().map(|holder| {
             let left = (holder.end != Moment::NEVER).then(|| holder.end.since(now));
-            server_view::holder(Token::from_wire(&holder.token), left, fence)
+            let shown = server_view::holder(Token::from_wire(&holder.token), left, fence);
+            Holder { slot: holder.slot, ..shown }
         });
         let kind =
             self.holders.first().map_or(LockKind::Free, |holder| match holder.kind.limit() {

@@ -30,7 +30,7 @@ impl Entry {
                 }
                 // It does not look at the queue, so the value is not marked either.
                 self.add(token, kind, end(run.now, *ttl), false);
-                Answer::Held { fence: None }
+                Answer::Held { fence: None, slot: None }
             }
             Verb::Acquire(terms) => return self.acquire(terms, command, run),
             Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
@@ -178,12 +178,16 @@ impl Entry {
         }
         self.leave(token);
         self.put(token, kind, end(run.now, *ttl));
+        if terms.slotted {
+            self.holders.number(token);
+        }
         if !kind.is_value() {
             // The next waiters may fit as well: consecutive readers are granted the lock together.
             self.admit(kind, Some(token), run);
         }
         let fence = (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, run.now));
-        Ok(Answer::Held { fence })
+        let slot = self.holders.get(token).and_then(|holder| holder.slot);
+        Ok(Answer::Held { fence, slot })
     }
 
     /// The answer to a token that has to wait, which is put into the queue if it asked for a place.
@@ -213,7 +217,7 @@ impl Entry {
         }
         let queued = queue.or(ask);
         if let Some(place) = queued {
-            self.enqueue(token, kind, run.now.after(place), run.manager);
+            self.enqueue(token, kind, terms.slotted, run.now.after(place), run.manager);
         }
         if queue.is_some() {
             self.mark();

@@ -94,7 +94,10 @@ fn a_token_is_refused_until_its_tombstone_ends() {
     lock.at(0, release("a", Some(SECOND)));
     assert_eq!(lock.at(999, Verb::Acquire(acquire("a"))), Answer::Tombstone);
     assert_eq!(lock.at(999, renew("a", SECOND)), gone(None), "it was not ended by force");
-    assert_eq!(lock.at(1_000, Verb::Acquire(acquire("a"))), Answer::Held { fence: None });
+    assert_eq!(
+        lock.at(1_000, Verb::Acquire(acquire("a"))),
+        Answer::Held { fence: None, slot: None }
+    );
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn a_lock_that_was_taken_past_the_queue_is_freed_without_a_look_at_it() {
     let mut lock = OneLock::default();
     lock.at(0, take("a", Some(SECOND / 2)));
     lock.at(0, queue("b"));
-    assert_eq!(lock.at(600, take("c", None)), Answer::Held { fence: None });
+    assert_eq!(lock.at(600, take("c", None)), Answer::Held { fence: None, slot: None });
     assert_eq!(lock.at(700, release("c", None)), Answer::Done);
     assert!(lock.granted.is_empty(), "{:?}", lock.granted);
 }
@@ -149,7 +152,7 @@ fn a_renewal_tells_of_a_lease_that_is_more_than_a_second_longer() {
         let mut lock = OneLock::default();
         lock.at(0, take("a", Some(three)));
         let answer = lock.at(0, renew("a", Duration::from_millis(ttl)));
-        assert_eq!(answer, Answer::Renewed { longer, waited_for: false });
+        assert_eq!(answer, Answer::Renewed { longer, waited_for: false, slot: None });
     }
 }
 
@@ -241,7 +244,7 @@ fn locks_that_have_ended_are_removed_when_there_are_many() {
         let verb = take(&number.to_string(), Some(SECOND));
         let command = Command { names, ..command(verb) };
         let answer = state.answer(&command, &"m".into(), now, &mut |_, _| false);
-        assert_eq!(answer.unwrap(), Answer::Held { fence: None });
+        assert_eq!(answer.unwrap(), Answer::Held { fence: None, slot: None });
     };
     let mut state = State::default();
     for number in 1..=MIN_SWEEP {
@@ -279,7 +282,7 @@ fn a_fencing_counter_is_kept_until_the_clock_has_passed_it() {
             let command = Command { names: names.clone(), ..command(verb) };
             state.answer(&command, &"m".into(), now, &mut |_, _| false).unwrap()
         });
-        let Answer::Held { fence: Some(last) } = held else { panic!("{held:?}") };
+        let Answer::Held { fence: Some(last), slot: None } = held else { panic!("{held:?}") };
         last
     };
     let mut state = State { is_steady: true, ..State::default() };
@@ -301,7 +304,7 @@ fn fencing_numbers_rise_when_the_machine_starts_anew() {
         wire.push(0, command(Verb::Acquire(acquire)));
         simulated::end();
         match wire.pull(&mut |_| true) {
-            Some(Pulled::Done(0, Ok(Answer::Held { fence: Some(number) }))) => number,
+            Some(Pulled::Done(0, Ok(Answer::Held { fence: Some(number), slot: None }))) => number,
             _ => panic!("it is free"),
         }
     };
@@ -381,11 +384,11 @@ fn a_waiter_whose_engine_has_ended_keeps_nobody_out() {
     let memory = Memory::default();
     let [mut one, mut two] = ["m1", "m2"].map(|name| Listening::new(&memory, name));
     let read = |token| Verb::Acquire(acquire(token));
-    assert_eq!(one.ask_as(Kind::Read, read("a")), Answer::Held { fence: None });
+    assert_eq!(one.ask_as(Kind::Read, read("a")), Answer::Held { fence: None, slot: None });
     assert!(matches!(two.ask_as(Kind::Write, queue("b")), Answer::Busy(_)));
     assert!(matches!(one.ask_as(Kind::Read, read("c")), Answer::Busy(_)), "the writer is first");
     two.events.close();
-    assert_eq!(one.ask_as(Kind::Read, read("c")), Answer::Held { fence: None });
+    assert_eq!(one.ask_as(Kind::Read, read("c")), Answer::Held { fence: None, slot: None });
 }
 
 #[test]
@@ -400,7 +403,10 @@ fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
             let now = Moment::at_millis(millis);
             state.answer(&command, &channel.into(), now, &mut nobody_listens).unwrap()
         };
-        assert_eq!(at(0, "other", Verb::Acquire(acquire(a))), Answer::Held { fence: None });
+        assert_eq!(
+            at(0, "other", Verb::Acquire(acquire(a))),
+            Answer::Held { fence: None, slot: None }
+        );
         let mut is_queued = |millis, channel: &str, token| {
             matches!(at(millis, channel, queue(token)), Answer::Busy(Blocker { queued: true, .. }))
         };
@@ -410,6 +416,6 @@ fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
         }
         // The lease has ended.
         assert!(is_queued(1_000, "-", c), "{kind:?}: the other waiter came first");
-        assert_eq!(at(1_000, "-", queue(b)), Answer::Held { fence: None }, "{kind:?}");
+        assert_eq!(at(1_000, "-", queue(b)), Answer::Held { fence: None, slot: None }, "{kind:?}");
     }
 }

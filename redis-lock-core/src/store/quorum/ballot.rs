@@ -113,7 +113,7 @@ impl Ballot {
     /// numbers are open, and the nodes with smaller numbers. These have voted when they have the largest.
     pub(super) fn take_behind(&mut self) -> Option<(u64, Vec<usize>)> {
         let number = |said: &Said| match said {
-            Said::Answer(Answer::Held { fence }) => Some(*fence),
+            Said::Answer(Answer::Held { fence, .. }) => Some(*fence),
             _ => None,
         };
         let is_decided = self.count(|said| self.agrees(said)) >= self.needed();
@@ -175,7 +175,7 @@ impl Ballot {
         });
         if self.fence.is_some() && self.about == Matter::Grant {
             // A vote that came later may bring a larger number, which no majority has.
-            return Answer::Held { fence: self.fence };
+            return Answer::Held { fence: self.fence, slot: None };
         }
         if self.about == Matter::View {
             let views = answers.filter_map(|answer| match answer {

@@ -46,7 +46,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Option<Answer>, Fault> 
         (Verb::Fetch, Value::BulkString(bytes)) => {
             Answer::Value(String::from_utf8(bytes).ok().map(StoredValue::new))
         }
-        (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None },
+        (Verb::Take { .. }, Value::Okay) => Answer::Held { fence: None, slot: None },
         (Verb::Take { .. }, Value::Nil) => Answer::Busy(Blocker::unknown()),
         (Verb::Release { .. }, Value::Int(0)) => return Ok(None),
         (Verb::Newer { token }, Value::Array(items)) => {
@@ -129,6 +129,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     let answer = match (verb, code) {
         (Verb::Acquire(_), Some(1)) => Ok(Answer::Held {
             fence: items.get(1).and_then(text).and_then(|number| read_fence(&number)),
+            slot: slot(items.get(3)),
         }),
         (Verb::Acquire(_), Some(-6)) => {
             Ok(Answer::Superseded { held: integer(items.get(1)) == Some(1) })
@@ -174,7 +175,8 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
         None | Some(0) => None,
         Some(millis) => Some(left(millis).unwrap_or(Duration::MAX)),
     };
-    Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
+    let waited_for = integer(items.get(2)) == Some(1);
+    Answer::Renewed { longer, waited_for, slot: slot(items.get(3)) }
 }
 
 /// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew do not
@@ -235,11 +237,11 @@ fn server_view(items: &[Value]) -> Option<Answer> {
         ("none", _) => ServerView::of_nobody(LockKind::Free),
         ("string", [value, ttl]) => ServerView::of_value(&text(value)?, left(ttl), fence),
         ("zset", members) => {
-            let member = |pair: &[Value]| {
-                let [member, ttl] = pair else { return None };
-                Some((text(member)?, left(ttl)?))
+            let member = |shown: &[Value]| {
+                let [member, ttl, its_slot] = shown else { return None };
+                Some((text(member)?, left(ttl)?, slot(Some(its_slot))))
             };
-            let members: Vec<_> = members.chunks(2).filter_map(member).collect();
+            let members: Vec<_> = members.chunks(3).filter_map(member).collect();
             let limit = integer(Some(limit)).and_then(|limit| u32::try_from(limit).ok());
             ServerView::of_members(&members, limit.unwrap_or(0), fence)
         }
@@ -266,6 +268,10 @@ pub(super) fn other_limit(value: &Value) -> Option<u32> {
     };
     let other = u32::try_from(integer(items.get(at))?).ok()?;
     (other > 0).then_some(other)
+}
+
+fn slot(value: Option<&Value>) -> Option<u32> {
+    integer(value).and_then(|slot| u32::try_from(slot).ok())
 }
 
 fn integer(value: Option<&Value>) -> Option<i64> {

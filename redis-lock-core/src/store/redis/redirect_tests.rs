@@ -212,7 +212,7 @@ fn half_moved(asking: bool, command: Command, replies: &[&str]) -> (Played, Resu
 
 #[test]
 fn g9_a_permit_in_two_places_is_kept_by_its_lock_alone() {
-    let renewed = Ok(Answer::Renewed { longer: None, waited_for: false });
+    let renewed = Ok(Answer::Renewed { longer: None, waited_for: false, slot: None });
     let (played, answer) = half_moved(false, renew(2), &[":1\r\n"]);
     assert_eq!((answer, played.sent.0.len()), (renewed.clone(), 2));
     let replies = ["+OK\r\n", "-NOSCRIPT No matching script\r\n", "+OK\r\n", ":1\r\n"];

@@ -364,7 +364,7 @@ impl FakeQuorum {
         }
         let pause = now + 1 + self.random.below(60);
         match (client.doing, answer) {
-            (Doing::Asks { sent, .. }, Ok(Answer::Held { fence: Some(fence) })) => {
+            (Doing::Asks { sent, .. }, Ok(Answer::Held { fence: Some(fence), slot: None })) => {
                 self.grants += 1;
                 let end = sent + BELIEVED;
                 let most = self.random.pick(&[100, 200, 2_500]);

@@ -33,7 +33,7 @@ impl QuorumWire {
         let fence = question.ballot.fence;
         let said = match (answer, bar) {
             (Ok(Answer::Done), _) if ask.does == Does::Raises => {
-                Said::Answer(Answer::Held { fence })
+                Said::Answer(Answer::Held { fence, slot: None })
             }
             (Ok(Answer::Held { .. } | Answer::Renewed { .. }), _) if may_end => {
                 Said::Barred(Vote::Late)
@@ -47,7 +47,7 @@ impl QuorumWire {
             None => {
                 if planted!(RepairCounts) && is_renewal && is_absent(&said) {
                     let (longer, command) = (None, question.command.clone());
-                    let renewed = Answer::Renewed { longer, waited_for: false };
+                    let renewed = Answer::Renewed { longer, waited_for: false, slot: None };
                     question.ballot.hear(at, Said::Answer(renewed));
                     self.repair(&command, at, now);
                     return self.decide(seq, now);

@@ -18,6 +18,11 @@ pub(super) fn exclusive(state: &State) -> Result<(), String> {
         if !fits {
             return Err(format!("{key} is held by {kinds:?}"));
         }
+        let mut slots: Vec<u32> = entry.holders.iter().filter_map(|holder| holder.slot).collect();
+        slots.sort_unstable();
+        if slots.windows(2).any(|two| two[0] == two[1]) {
+            return Err(format!("{key} has the slots {slots:?}"));
+        }
     }
     Ok(())
 }
@@ -28,7 +33,6 @@ pub(super) fn alike(
     server: &Result<Answer, Fault>,
 ) -> bool {
     match (model, server) {
-        (Ok(Answer::Held { fence: one }), Ok(Answer::Held { fence: other })) => one == other,
         (Ok(Answer::Busy(one)), Ok(Answer::Busy(other))) => {
             // Of several holders whose leases end at the same time, either may be named.
             let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
+use crate::store::memory::holders::StoredHolder;
 
 /// The state of the server.
 #[derive(Debug)]
@@ -13,7 +14,8 @@ pub(super) struct Seen {
     pub(super) keys: BTreeMap<&'static str, OneKey>,
 }
 
-/// The state of one key: tokens, and the ends of their leases or places.
+/// The state of one key: tokens, and the ends of their leases or places. Behind the token of a holder is its
+/// slot.
 #[derive(Debug)]
 pub(super) struct OneKey {
     pub(super) holders: BTreeMap<String, Moment>,
@@ -52,7 +54,13 @@ for i = 1, #KEYS, 5 do
     holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
     -- The key must end with its last holder: a later end would keep other kinds out.
     if math.abs(ends(KEYS[i]) - holders[#holders]) > 1 then holders[#holders] = '0' end
-    for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
+    for j = 1, #holders, 2 do
+      -- What is missing to a whole millisecond is the slot.
+      local finish = math.ceil(holders[j + 1])
+      local part = (finish - holders[j + 1]) * 1024
+      holders[j] = string.sub(holders[j], 3) .. (part > 0 and '#' .. part - 1 or '')
+      holders[j + 1] = string.format('%.0f', finish)
+    end
   end
   local sides, fence, stored, tombstones = {}, {}, {}, {}
   local beside = string.gsub(KEYS[i + 3], 'f$', 'v')
@@ -91,7 +99,13 @@ impl OneKey {
     pub(super) fn difference(&self, state: &State, key: &str, now: Moment) -> Option<&'static str> {
         let none = Entry::default();
         let entry = state.entries.get(&format!("lock:{key}")).unwrap_or(&none);
-        let holders = entry.holders.iter().map(|holder| (&*holder.token, (), holder.end));
+        let named = |holder: &StoredHolder| match holder.slot {
+            Some(slot) => format!("{}#{slot}", holder.token),
+            None => holder.token.to_string(),
+        };
+        let named: Vec<_> =
+            entry.holders.iter().map(|holder| (named(holder), holder.end)).collect();
+        let holders = named.iter().map(|(name, end)| (&**name, (), *end));
         let waiters = entry.queue.iter().map(|waiter| (&*waiter.token, (), waiter.until));
         let tombstones =
             entry.tombstones.iter().map(|(token, it)| (&**token, &*it.reason, it.until));

@@ -41,6 +41,7 @@ pub(super) enum ModelStep {
         patient: bool,
         fair: bool,
         fenced: bool,
+        slotted: bool,
         ordered: bool,
         most: Option<usize>,
         newest: Option<Newest>,
@@ -91,10 +92,10 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
     let who = 0..actors;
     let ttl = || prop_oneof![Just(431_u64), Just(1_970), Just(7_330)];
     prop_oneof![
-        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..4_usize), newest())
-            .prop_map(|(who, ttl, patient, fair, fenced, ordered, most, newest)| {
+        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..4_usize), newest())
+            .prop_map(|(who, ttl, patient, fair, fenced, slotted, ordered, most, newest)| {
                 let (most, newest) = (most.filter(|_| patient), newest.filter(|_| patient));
-                ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered, most, newest }
+                ModelStep::Acquire { who, ttl, patient, fair, fenced, slotted, ordered, most, newest }
             }),
         1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
         2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
@@ -122,6 +123,7 @@ impl ModelStep {
             patient,
             fair: false,
             fenced: false,
+            slotted: false,
             ordered: false,
             most: None,
             newest: None,
@@ -134,7 +136,7 @@ impl ModelStep {
         let place = millis(5_000);
         let kind = |who: usize| actors[who].kind;
         let asked = match *self {
-            Self::Acquire { who, ttl, patient, fair, fenced, most, newest, .. } => {
+            Self::Acquire { who, ttl, patient, fair, fenced, slotted, most, newest, .. } => {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
@@ -148,8 +150,9 @@ impl ModelStep {
                 let newest = newest.filter(|_| kind(who) == Kind::Mutex);
                 let asked = Acquire::of(token, ttl);
                 let share = kind(who) == Kind::Mutex && shares(who).is_some();
-                let terms =
-                    Acquire { queue, fair, fences, ask, share, most_waiting, newest, ..asked };
+                let slotted = slotted && kind(who).limit().is_some();
+                let asked = Acquire { queue, fair, fences, slotted, ask, ..asked };
+                let terms = Acquire { share, most_waiting, newest, ..asked };
                 (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {

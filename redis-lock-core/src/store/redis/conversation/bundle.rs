@@ -160,7 +160,7 @@ impl Conversation {
 /// the reply is malformed.
 fn read(value: &Value, count: usize) -> Option<Vec<Option<Answer>>> {
     let Value::Array(odd) = value else { return None };
-    let renewed = |waited_for| Some(Answer::Renewed { longer: None, waited_for });
+    let renewed = |waited_for| Some(Answer::Renewed { longer: None, waited_for, slot: None });
     let mut answers = vec![renewed(false); count];
     for number in odd {
         let Value::Int(number) = number else { return None };

@@ -113,7 +113,7 @@ fn a_script_that_was_forgotten_has_no_answer() {
 #[test]
 fn an_acquisition_is_answered_with_the_lock_or_with_who_has_it() {
     let [one, zero] = [Value::Int(1), Value::Int(0)];
-    let held = |fence| Answer::Held { fence };
+    let held = |fence| Answer::Held { fence, slot: None };
     assert_eq!(answer(&acquire(None), array([one.clone()])), held(None));
     assert_eq!(answer(&acquire(None), array([one.clone(), text("31")])), held(Some(31)));
     let busy = |queued: &Value, repaired: &Value, asked: &Value| {
@@ -156,7 +156,8 @@ fn an_acquisition_that_can_not_succeed_is_answered_with_the_reason() {
 
 #[test]
 fn a_renewal_is_answered_with_how_long_the_lease_is_and_who_waits() {
-    let renewed = |longer: Option<Duration>, waited_for| Answer::Renewed { longer, waited_for };
+    let renewed =
+        |longer: Option<Duration>, waited_for| Answer::Renewed { longer, waited_for, slot: None };
     let of =
         |left, waits| answer(&renew(), array([Value::Int(1), Value::Int(left), Value::Int(waits)]));
     assert_eq!(answer(&renew(), Value::Int(1)), renewed(None, false));
@@ -270,11 +271,15 @@ fn a_look_shows_who_has_a_lock_of_each_kind() {
     let lasting = looked(text("string"), array([text(&first), Value::Int(-1)]), "", 0);
     assert_eq!(lasting.holders[0].ttl, None);
     let members = ["p:", "p:"].into_iter().zip([&first, &second]);
-    let member = |(mode, token): (&str, &Arc<str>)| [text(&[mode, token].concat()), Value::Int(5)];
-    let members = Value::Array(members.flat_map(member).collect());
+    let member = |((mode, token), slot): ((&str, &Arc<str>), i64)| {
+        [text(&[mode, token].concat()), Value::Int(5), Value::Int(slot)]
+    };
+    let members = Value::Array(members.zip([2, -1]).flat_map(member).collect());
     let permits = looked(text("zset"), members, "", 3);
     assert_eq!(tokens(&permits), [first.to_string(), second.to_string()]);
     assert_eq!(permits.kind, LockKind::from(Kind::Permit { limit: 3 }));
+    let slots: Vec<_> = permits.holders.iter().map(|holder| holder.slot).collect();
+    assert_eq!(slots, [Some(2), None]);
     assert_eq!(looked(text("hash"), array([]), "", 0).kind, LockKind::Foreign);
 }
 

@@ -117,7 +117,7 @@ fn of_shared(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
             .key("fence", names.fence())
             .key("tombstone", names.tombstone(&terms.token))
             .key("limits", names.limit())
-            .mode(command.kind)?
+            .mode(command.kind, terms.slotted)?
             .asked(terms, context)
             .claim()
             .rarely_asked(terms, command.kind, names),
@@ -129,7 +129,7 @@ fn of_shared(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
         Verb::Release { token, keep, tombstone, .. } => of(&SHARED_RELEASE)
             .key("limits", names.limit())
             .key("tombstone", names.tombstone(token))
-            .mode(command.kind)?
+            .mode(command.kind, false)?
             .arg("token", &**token)
             .arg("keep", text(keep.as_ref().map(|keep| keep.time)))
             .arg("tombstone_time", text(*tombstone))
@@ -163,7 +163,7 @@ pub(in crate::store::redis) fn alone(command: &Command) -> Option<ScriptCall> {
 
 fn renew_shared(command: &Command, token: &str, limits: String) -> Option<ScriptCall> {
     let call = ScriptCall::of(&SHARED_RENEW).key("lock", command.names.main());
-    Some(call.key("limits", limits).mode(command.kind)?.renewed(token, &command.verb))
+    Some(call.key("limits", limits).mode(command.kind, false)?.renewed(token, &command.verb))
 }
 
 /// Several keys at once.
@@ -208,9 +208,11 @@ impl ScriptCall {
         self.key("lock", names.main()).key("queue", names.queue()).key("waiters", names.waiters())
     }
 
-    fn mode(self, kind: Kind) -> Option<Self> {
+    /// A limit that begins with a zero asks for a slot.
+    fn mode(self, kind: Kind, slotted: bool) -> Option<Self> {
         let mode = self.arg("mode", kind.traits().mode?);
-        Some(mode.arg("limit", kind.limit().unwrap_or(0).to_string()))
+        let (sign, limit) = (if slotted { "0" } else { "" }, kind.limit().unwrap_or(0));
+        Some(mode.arg("limit", format!("{sign}{limit}")))
     }
 
     fn asked(self, terms: &Acquire, context: &Context<'_>) -> Self {

@@ -128,7 +128,7 @@ impl Split {
             SplitStage::Acquiring(attempt) => self.acquired(attempt),
             SplitStage::Raising(attempt, fence) => match self.failure.take() {
                 Some(fault) => self.give_back(attempt, Err(fault)),
-                None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence) })),
+                None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence), slot: None })),
             },
             SplitStage::GivingBack(attempt, verdict) => {
                 let failure = self.failure.take();
@@ -177,13 +177,13 @@ impl Split {
         }
         let highest = self.groups().filter_map(|group| self.number(group)).max();
         let Some((token, fence)) = self.token().zip(highest) else {
-            return self.end(&attempt, Ok(Answer::Held { fence: None }));
+            return self.end(&attempt, Ok(Answer::Held { fence: None, slot: None }));
         };
         let low = self.groups().filter(|group| self.number(*group) < highest);
         let raise = |group| (group, Verb::Raise { token: Arc::clone(token), fence });
         let low: Vec<_> = low.map(raise).collect();
         if low.is_empty() {
-            return self.end(&attempt, Ok(Answer::Held { fence: Some(fence) }));
+            return self.end(&attempt, Ok(Answer::Held { fence: Some(fence), slot: None }));
         }
         self.stage = SplitStage::Raising(attempt, fence);
         self.ask(low)
@@ -291,7 +291,7 @@ impl Split {
     /// The answer when every group executed the command.
     fn done(&self) -> Answer {
         let none = match self.command.verb {
-            Verb::Renew { .. } => Answer::Renewed { longer: None, waited_for: false },
+            Verb::Renew { .. } => Answer::Renewed { longer: None, waited_for: false, slot: None },
             _ => return Answer::Done,
         };
         self.answers.iter().flatten().flatten().fold(none, Answer::and)
@@ -311,7 +311,7 @@ impl Split {
     /// The fencing number that a group gave.
     fn number(&self, group: usize) -> Option<u64> {
         match self.answer(group)? {
-            Ok(Answer::Held { fence }) => *fence,
+            Ok(Answer::Held { fence, .. }) => *fence,
             _ => None,
         }
     }

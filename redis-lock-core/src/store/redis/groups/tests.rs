@@ -31,7 +31,7 @@ fn busy(queued: bool) -> Result<Answer, Fault> {
 }
 
 fn held() -> Result<Answer, Fault> {
-    Ok(Answer::Held { fence: None })
+    Ok(Answer::Held { fence: None, slot: None })
 }
 
 fn gone(because: Option<&str>) -> Result<Answer, Fault> {
@@ -94,7 +94,7 @@ fn done(next: NextPart) -> Result<Answer, Fault> {
 #[test]
 fn what_is_free_is_had() {
     let (_, next) = first(&acquire(true, false, 0), [held(), held(), held()]);
-    assert_eq!(done(next).unwrap(), Answer::Held { fence: None });
+    assert_eq!(done(next).unwrap(), Answer::Held { fence: None, slot: None });
 }
 
 #[test]
@@ -139,7 +139,10 @@ fn who_waits_looks_there_first() {
         let rest: Vec<_> = (0..3).filter(|group| !asked.contains(group)).collect();
         let answers: Vec<_> = rest.iter().map(|group| (*group, held())).collect();
         assert_eq!(shown(&next), if ordered { "A2" } else { "A0 A2" });
-        assert_eq!(done(answer_all(&mut split, &answers)).unwrap(), Answer::Held { fence: None });
+        assert_eq!(
+            done(answer_all(&mut split, &answers)).unwrap(),
+            Answer::Held { fence: None, slot: None }
+        );
     }
 }
 
@@ -234,17 +237,17 @@ fn a_token_that_may_yet_be_given_back_is_not_asked_for_again() {
 
 #[test]
 fn m1_all_counters_go_on_from_the_largest() {
-    let number = |fence| Ok(Answer::Held { fence: Some(fence) });
+    let number = |fence| Ok(Answer::Held { fence: Some(fence), slot: None });
     let (mut split, next) = first(&acquire(true, false, 32), [number(7), number(9), number(8)]);
     assert_eq!(shown(&next), "F0=9 F2=9");
     let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
-    assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
+    assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9), slot: None });
 
     let (mut split, _) = first(&acquire(true, false, 32), [number(7), number(9), number(9)]);
     let next = answer_all(&mut split, &[(0, fault(FaultClass::Refused))]);
     assert_eq!(shown(&next), "R0 R1 R2", "without its number it is of no use");
     let (_, next) = first(&acquire(true, false, 32), [number(9), number(9), number(9)]);
-    assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
+    assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9), slot: None });
 }
 
 #[test]
@@ -265,6 +268,7 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
     let renewed = |longer: Option<u64>, waited_for| Answer::Renewed {
         longer: longer.map(Duration::from_secs),
         waited_for,
+        slot: None,
     };
     let several = [renewed(Some(7), false), renewed(None, true), renewed(Some(9), false)];
     assert_eq!(merged(&renew, several.map(Ok)).unwrap(), renewed(Some(9), true));

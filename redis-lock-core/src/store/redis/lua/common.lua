@@ -19,6 +19,14 @@ local function try(...)
   return nil
 end
 
+-- The end of a lease in the set of a lock that several can hold, and the slot of its holder if it has one.
+local function end_and_slot(score)
+  score = tonumber(score)
+  local finish = math.ceil(score)
+  local slot = math.floor((finish - score) * 1024) - 1
+  return finish, slot >= 0 and slot or nil
+end
+
 local function millis()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,9 +1,9 @@
 -- KEYS: lock queue waiters fence limits
 -- ARGV: most
 -- Answers: {type, holders, waiters, fence, limit, more holders, more waiters, digest}, where holders
---          is {value, milliseconds left, ...}, of holders and waiters no more than `most` are shown,
---          the limit is the smallest that a holder of a permit allows, or 0, and the digest names the
---          value of another program
+--          is {value, milliseconds left}, or {member, milliseconds left, slot or -1, ...} of a set, of holders
+--          and waiters no more than `most` are shown, the limit is the smallest that a holder of a permit
+--          allows, or 0, and the digest names the value of another program
 -- Writes nothing.
 most = tonumber(most)
 local now, kind, name = millis(), kind_at(lock), ''
@@ -18,7 +18,9 @@ elseif #kind == 1 then
   local all = redis.call('ZRANGEBYSCORE', lock, living, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #all, 2 do
     holders[#holders + 1] = string.sub(all[i], 1, MOST_TOKEN + 2)
-    holders[#holders + 1] = tonumber(all[i + 1]) - now
+    local finish, slot = end_and_slot(all[i + 1])
+    holders[#holders + 1] = finish - now
+    holders[#holders + 1] = slot or -1
   end
   more = redis.call('ZCOUNT', lock, living, '+inf') - #all / 2
 elseif kind ~= 'none' then

@@ -2,6 +2,8 @@
 -- of each lease in ms of the server's clock. The key itself ends with the last of them. A waiter's
 -- entry has "/<mode><limit>" after its end. The limits that holders of permits asked for are a sorted
 -- set of tokens beside it; where another program's value stands there, each goes by its own limit.
+-- What the end of a permit is short of a whole millisecond is its slot: (slot + 1) / 1024. Older scripts
+-- round that away. A limit that begins with a zero, such as 04, asks for a slot.
 
 local function family(mode) return mode == PERMIT and PERMIT or READ .. WRITE end
 
@@ -24,15 +26,32 @@ local function settle(lock, limits)
   -- All are over; there may be so many of them that to free them takes a while.
   if tonumber(last[2]) <= millis() and redis.pcall('UNLINK', lock) == 1 then return end
   -- Another program may have written any number, and no key can end later.
-  local finish = decimal(math.min(tonumber(last[2]), 9007199254740992))
+  local finish = decimal(math.min(end_and_slot(last[2]), 9007199254740992))
   redis.call('PEXPIREAT', lock, finish)
   if string.sub(last[1], 1, 1) == PERMIT and try('ZCARD', limits) then
     redis.call('PEXPIREAT', limits, finish)
   end
 end
 
-local function put(lock, limits, mode, token, limit, finish)
-  redis.call('ZADD', lock, decimal(finish), mode .. ':' .. token)
+local function score_of(finish, slot)
+  return slot and string.format('%.17g', finish - (slot + 1) / 1024) or decimal(finish)
+end
+
+local function wants_slot(limit) return string.find(limit, '^0%d') ~= nil end
+
+-- The lowest slot that no holder has. Few hundred holders are let in beside one with a slot.
+local function free_slot(lock)
+  local taken, all, slot = {}, redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES'), 0
+  for i = 2, #all, 2 do
+    local _, its = end_and_slot(all[i])
+    if its then taken[its] = true end
+  end
+  while taken[slot] do slot = slot + 1 end
+  return slot
+end
+
+local function put(lock, limits, mode, token, limit, finish, slot)
+  redis.call('ZADD', lock, score_of(finish, slot), mode .. ':' .. token)
   if mode == PERMIT then try('ZADD', limits, decimal(limit), token) end
 end
 
@@ -55,11 +74,11 @@ local function purge(lock, limits, mode, now)
   end
 end
 
--- The mode that a token holds the lock in, and the end; a writer may have become a reader.
+-- The mode that a token holds the lock in, the end, and the slot; a writer may have become a reader.
 local function hold_of(lock, mode, token)
   for _, held in ipairs(mode == WRITE and {WRITE, READ} or {mode}) do
     local finish = redis.call('ZSCORE', lock, held .. ':' .. token)
-    if finish then return held, tonumber(finish) end
+    if finish then return held, end_and_slot(finish) end
   end
 end
 
@@ -94,7 +113,7 @@ local function admit(lock, queue, waiters, limits, mode, now, claim, me)
     budget = budget - 1
     -- A waiter that hears nothing looks by itself; one that nobody hears is dead.
     if lives and (tell(channel, 'g ' .. head) or is_own(head)) then
-      put(lock, limits, theirs, head, limit, now + claim)
+      put(lock, limits, theirs, head, limit, now + claim, wants_slot(limit) and free_slot(lock))
       budget = budget - 2
     end
   end

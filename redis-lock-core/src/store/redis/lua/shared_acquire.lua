@@ -1,9 +1,10 @@
 -- KEYS: lock queue waiters fence tombstone limits
 -- ARGV: mode limit token ttl place channel fair fences claim
 -- EACH ARGV: most
--- Answers: {1, fence, other limit} ours; {0, left, holder, queued, 0, other limit} busy, as in acquire.lua,
+-- Answers: {1, fence, other limit, slot} ours; {0, left, holder, queued, 0, other limit} busy, as in acquire.lua,
 --          where `left` is the time to the first moment that may change it; {-2} has a tombstone;
 --          {-4, kind} something else stands there; {-5, waiting} so many wait that this token may not
+local wanted, slotted = limit, wants_slot(limit)
 limit, ttl, place = tonumber(limit), tonumber(ttl), tonumber(place)
 claim, fences = tonumber(claim), tonumber(fences)
 asker = manager_of(token)
@@ -17,10 +18,12 @@ if refused then return refused end
 local now = millis()
 purge(lock, limits, mode, now)
 
-local held, finish = hold_of(lock, mode, token)
+local held, finish, slot = hold_of(lock, mode, token)
 if held then
   go_on_at_maxmemory(lock)
-  put(lock, limits, held, token, limit, math.max(finish, now + ttl))
+  -- An older process lets waiters in without a slot.
+  if slotted and not slot then slot = free_slot(lock) end
+  put(lock, limits, held, token, limit, math.max(finish, now + ttl), slot)
 else
   local first = true
   if fair == '1' then first = admit(lock, queue, waiters, limits, mode, now, claim, token) end
@@ -30,18 +33,19 @@ else
       settle(lock, limits)
       return {-5, crowd}
     end
-    local sort = '/' .. mode .. decimal(limit)
+    local sort = '/' .. mode .. wanted
     local queued = line_up(queue, waiters, token, place, channel, sort)
     settle(lock, limits)
     -- A permit is free when the first holder is gone, a lock for reading or writing after the last.
     local which = mode == PERMIT and 0 or -1
     local holder = redis.call('ZRANGE', lock, which, which, 'WITHSCORES')
     -- Where there is more to do than one call does, there is no reason to wait.
-    local left = first ~= nil and holder[2] and math.max(tonumber(holder[2]) - now, 1) or 1
+    local left = first ~= nil and holder[2] and math.max(end_and_slot(holder[2]) - now, 1) or 1
     local who = holder[1] and shown(string.sub(holder[1], 3)) or false
     return {0, left, who, queued, 0, other_limit(limits, limit)}
   end
-  put(lock, limits, mode, token, limit, now + ttl)
+  if slotted then slot = free_slot(lock) end
+  put(lock, limits, mode, token, limit, now + ttl, slot)
 end
 leave(queue, waiters, token)
 -- Those behind may fit as well: a run of readers is let in together.
@@ -49,4 +53,4 @@ admit(lock, queue, waiters, limits, mode, now, claim)
 settle(lock, limits)
 local fenced = ''
 if fences > 0 then fenced = number({fence}, {last}, token, fences) end
-return {1, fenced, other_limit(limits, limit)}
+return {1, fenced, other_limit(limits, limit), slot}

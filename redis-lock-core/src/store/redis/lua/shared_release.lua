@@ -9,7 +9,7 @@ if stranger(lock, mode) then
 else
   local now = millis()
   purge(lock, limits, mode, now)
-  local held = hold_of(lock, mode, token)
+  local held, _, slot = hold_of(lock, mode, token)
   if not held then
     leave(queue, waiters, token)
     -- What freed the lock alone left its limit.
@@ -17,7 +17,7 @@ else
     answer = gone(false, tombstone)
   elseif keep > 0 then
     go_on_at_maxmemory(lock)
-    put(lock, limits, held, token, limit, now + keep)
+    put(lock, limits, held, token, limit, now + keep, slot)
   else
     drop(lock, limits, held, token)
   end

@@ -47,7 +47,7 @@ impl Wire for Answers {
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         let seq = self.given.lock().unwrap().pop_front()?;
-        Some(Pulled::Done(seq, Ok(Answer::Held { fence: None })))
+        Some(Pulled::Done(seq, Ok(Answer::Held { fence: None, slot: None })))
     }
 }
 

@@ -71,14 +71,14 @@ fn a_renewal_lengthens_only_and_a_keep_cuts() {
             let renew =
                 |seconds| Verb::Renew { token: token(1), ttl: Some(Duration::from_secs(seconds)) };
             let left = |direct: &Direct| direct.server.pttl("lock:a").unwrap();
-            let Answer::Renewed { longer: Some(longer), waited_for: false } =
+            let Answer::Renewed { longer: Some(longer), waited_for: false, slot: None } =
                 direct.ask(kind, renew(10)).unwrap()
             else {
                 panic!("30 s are longer than 10")
             };
             assert!(longer > Duration::from_secs(25) && left(&direct) > 25_000, "{kind:?}");
             let renewed = direct.ask(kind, renew(50)).unwrap();
-            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: false });
+            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: false, slot: None });
             assert!(left(&direct) > 45_000);
             let again = direct.ask(kind, acquire(1, false)).unwrap();
             assert!(is_held(&again) && left(&direct) > 45_000, "recognised, and not cut");
@@ -121,7 +121,10 @@ fn a_lock_that_never_expires_is_given_no_end_by_a_renewal() {
         direct.server.run::<()>(&format!("SET lock:a {}", token(1)));
         let ttl = Some(Duration::from_secs(1));
         let renewed = direct.ask(Kind::Mutex, Verb::Renew { token: token(1), ttl }).unwrap();
-        assert_eq!(renewed, Answer::Renewed { longer: Some(Duration::MAX), waited_for: false });
+        assert_eq!(
+            renewed,
+            Answer::Renewed { longer: Some(Duration::MAX), waited_for: false, slot: None }
+        );
         assert_eq!(direct.server.run::<i64>("PTTL lock:a"), -1);
     }
 }
@@ -135,7 +138,7 @@ fn a_renewal_says_that_somebody_waits_and_why_a_hold_was_ended() {
             assert!(is_queued(&direct.ask(kind, acquire(2, true)).unwrap()));
             let renew = || Verb::Renew { token: token(1), ttl: Some(Duration::from_secs(40)) };
             let renewed = direct.ask(kind, renew()).unwrap();
-            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: true });
+            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: true, slot: None });
             let tokens = vec![crate::Token::from_wire(&token(1))];
             let force = Verb::Force { tokens, foreign: None, because: "it hangs".into() };
             assert_eq!(direct.ask(Kind::Mutex, force).unwrap(), Answer::Done);
@@ -159,7 +162,7 @@ fn a_fence_ahead_of_the_clock_is_kept_until_the_clock_has_passed_it() {
             let fence = names().fence();
             let () = direct.connection.set(&fence, format!("{ahead} x")).unwrap();
             let held = direct.ask(kind, fenced(1)).unwrap();
-            assert_eq!(held, Answer::Held { fence: Some(ahead + 8) });
+            assert_eq!(held, Answer::Held { fence: Some(ahead + 8), slot: None });
             let left = direct.server.pttl(&fence).unwrap();
             assert!((3 * day - 60_000..=3 * day + 1_000).contains(&left), "{kind:?}: {left}");
         }

@@ -264,7 +264,8 @@ fn waiters(queue: Value, places: Value) -> Result<(VecDeque<StoredWaiter>, f64),
         let Some(token) = text(token) else { continue };
         let (until, channel) = place.unwrap_or((Moment::START, "-"));
         let (token, manager) = (token.into(), channel.into());
-        waiters.push_back(StoredWaiter { token, kind: Kind::Mutex, until, manager });
+        let (kind, slotted) = (Kind::Mutex, false);
+        waiters.push_back(StoredWaiter { token, kind, slotted, until, manager });
         last = ticket;
     }
     Ok((waiters, last))
@@ -437,12 +438,20 @@ pub(super) fn seen_members(members: Value, now: Moment) -> Answer {
     };
     #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
     let end = |at: f64| Moment::START.after(decode::left(at as i64).unwrap_or_default());
-    let left = members.into_iter().map(|(member, at)| (member, end(at).since(now)));
-    let living: Vec<_> = left.filter(|(_, left)| !left.is_zero()).collect();
+    let left =
+        members.into_iter().map(|(member, at)| (member, end(at.ceil()).since(now), slot_of(at)));
+    let living: Vec<_> = left.filter(|(_, left, _)| !left.is_zero()).collect();
     let more = living.len().saturating_sub(MOST_SHOWN);
     let mut view = ServerView::of_members(living.get(..MOST_SHOWN).unwrap_or(&living), 0, None);
     view.more_holders = more;
     Answer::Seen(Box::new(view))
+}
+
+/// The slot of a holder, as `end_and_slot` in `common.lua` finds it.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1022")]
+fn slot_of(end: f64) -> Option<u32> {
+    let slot = (end.ceil() - end) * 1024.0 - 1.0;
+    (slot >= 0.0).then_some(slot as u32)
 }
 
 /// The part of a value that is shown.

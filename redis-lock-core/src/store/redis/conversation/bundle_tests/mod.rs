@@ -36,7 +36,7 @@ fn renewal(number: usize, ttl: Duration) -> Command {
 }
 
 fn renewed(waited_for: bool) -> Answer {
-    Answer::Renewed { longer: None, waited_for }
+    Answer::Renewed { longer: None, waited_for, slot: None }
 }
 
 /// A conversation with a real server, or with a server that the test plays.
@@ -138,7 +138,10 @@ fn lg30_each_of_many_renewals_has_its_own_answer() {
         assert_eq!(answer(4), gone(Some("(a value of another type)".into())));
         let Answer::Renewed { longer: Some(longer), .. } = answer(5) else { panic!("90 s") };
         assert!(longer > TTL);
-        assert_eq!(answer(6), Answer::Renewed { longer: Some(Duration::MAX), waited_for: false });
+        assert_eq!(
+            answer(6),
+            Answer::Renewed { longer: Some(Duration::MAX), waited_for: false, slot: None }
+        );
         assert_eq!(answer(7), Answer::Gone { by: None, because: Some("because".into()) });
         for number in [0].into_iter().chain(8..60) {
             assert_eq!(answer(number), renewed(false), "{number}");

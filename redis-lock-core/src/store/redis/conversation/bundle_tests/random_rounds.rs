@@ -146,7 +146,7 @@ fn described(answer: &Result<Answer, Fault>) -> String {
     match answer {
         Ok(Answer::Busy(_)) => "busy".into(),
         Ok(Answer::Gone { .. }) => "gone".into(),
-        Ok(Answer::Renewed { longer, waited_for }) => {
+        Ok(Answer::Renewed { longer, waited_for, slot: None }) => {
             format!("renewed, longer: {}, waited for: {waited_for}", longer.is_some())
         }
         other => format!("{other:?}"),
