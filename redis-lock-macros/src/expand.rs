@@ -32,7 +32,6 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     };
     function.check(&mut mistakes);
     options::check_within(&options, &function, &mut mistakes);
-    options::check_slot(&options, &mut mistakes);
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
     if let (Shape::Sync, Some(newest), None) = (&shape, &options.newest, &options.guard) {
         mistakes.at(&newest.name, BLOCKING_NEWEST);

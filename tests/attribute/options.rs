@@ -185,6 +185,24 @@ async fn permits(limit: u32) -> R<u32> {
     Ok(others.iter().filter(|other| other.is_ok()).count() as u32)
 }
 
+#[redis_lock(key = "kinds:gpu", permits = 2, slot = device, guard = lock)]
+async fn numbered() -> R<(u32, u32)> {
+    assert_eq!(lock.slot(), Some(device));
+    Ok((device, std::thread::spawn(numbered_blocking).join().unwrap()?))
+}
+
+#[redis_lock(key = "kinds:gpu", permits = 2, slot = device, on_error = |error| Err(error))]
+fn numbered_blocking() -> R<u32> {
+    Ok(device)
+}
+
+#[tokio::test]
+async fn a_permit_binds_its_number() -> R<()> {
+    locks();
+    assert_eq!(numbered().await?, (0, 1));
+    Ok(())
+}
+
 #[tokio::test]
 async fn kinds_of_locks() -> R<()> {
     locks();

@@ -111,7 +111,7 @@ async fn f34() -> R<()> { Ok(()) }
 async fn f35() -> R<()> { Ok(()) }
 
 #[redis_lock(key = "k", permits = 4, slot = device)]
-async fn not_yet() -> R<()> { Ok(()) }
+async fn numbered() -> R<()> { let _: u32 = device; Ok(()) }
 
 #[redis_lock(key = "k", permits = 4, slot = 3)]
 async fn f36() -> R<()> { Ok(()) }

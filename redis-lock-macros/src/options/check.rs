@@ -289,13 +289,6 @@ fn check_second_call(options: &Options, mistakes: &mut Mistakes) {
     }
 }
 
-/// The attribute reads `slot`, and locks have no such numbers yet.
-pub(crate) fn check_slot(options: &Options, mistakes: &mut Mistakes) {
-    if let Some(Setting { name, .. }) = options.slot.as_ref().filter(|_| mistakes.is_empty()) {
-        mistakes.at(name, "`slot` is not available yet: permits have no numbers in this version");
-    }
-}
-
 /// Where an option was given, with this value if there is one.
 fn given(options: &Options, shown: &str) -> Option<At> {
     let (wanted, value) = shown.split_once(" = ").unwrap_or((shown, ""));

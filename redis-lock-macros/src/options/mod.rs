@@ -7,7 +7,7 @@ mod readers;
 mod table;
 mod value;
 
-pub(crate) use check::{check, check_slot, check_within};
+pub(crate) use check::{check, check_within};
 pub(crate) use parse::{DEFAULTS, check_defaults, parse};
 pub(crate) use readers::token_form;
 pub(crate) use value::{
