@@ -20,6 +20,7 @@ pub(crate) fn status(status: &LockStatus) -> Value {
             "since": holder.since.map(rfc3339),
             "ttl_ms": holder.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             "fence": holder.fence,
+            "slot": holder.slot,
             "idle": idle(holder.idle),
             "idle_since": idle_since(holder.idle).map(rfc3339),
             "second_call": second_call(holder.second_call),
@@ -106,6 +107,7 @@ pub(crate) fn acquired(guard: &Guard, waited_ms: u64) -> String {
         "key": guard.key(),
         "token": guard.token().to_string(),
         "fence": guard.fence(),
+        "slot": guard.slot(),
         "waited_ms": waited_ms,
     })
     .to_string()

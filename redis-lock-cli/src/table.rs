@@ -59,7 +59,8 @@ pub(crate) fn lines(status: &LockStatus, coloured: bool) -> Vec<String> {
             Idle::Since(_) => " (idle)",
             _ => "",
         };
-        let who = name(holder) + state + &option(holder.second_call);
+        let slot = holder.slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
+        let who = name(holder) + &slot + state + &option(holder.second_call);
         let line = row([key, kind, held_for(holder), ttl(holder), waiters, who]);
         let contended = index == 0 && !status.waiters.is_empty();
         lines.push(if contended { paint(&line, YELLOW, coloured) } else { line });
@@ -93,6 +94,9 @@ pub(crate) fn details(status: &LockStatus, coloured: bool) -> Vec<String> {
         }
         if let Some(fence) = holder.fence {
             lines.push(format!("    fence  {fence}"));
+        }
+        if let Some(slot) = holder.slot {
+            lines.push(format!("    slot   {slot}"));
         }
         lines.push(paint(
             &format!("    token  {}", plain(&holder.token.to_string())),

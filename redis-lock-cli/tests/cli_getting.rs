@@ -90,6 +90,26 @@ fn readers_share_and_permits_are_counted() {
 }
 
 #[test]
+fn the_command_of_a_permit_has_its_number() {
+    let server = Server::start();
+    let gpu = ["run", "gpu", "--permits", "2", "--slot", "-n", "--"];
+    let script = "echo $REDIS_LOCK_SLOT; exec sleep 60";
+    let mut first = support::Running::start(&server, &[&gpu[..], &["sh", "-c", script]].concat());
+    assert_eq!(first.line(), "0");
+    let shown = text(&run(&server, &["show", "gpu"]).stdout);
+    assert!(shown.contains("    slot   0\n"), "{shown}");
+    let listed = text(&run(&server, &["ls"]).stdout);
+    assert!(listed.contains(" (slot 0)"), "{listed}");
+    let json = objects(&run(&server, &["show", "gpu", "--json"]).stdout);
+    assert_eq!(json[0]["holders"][0]["slot"], 0);
+    let second = run(&server, &[&gpu[..], &["sh", "-c", "echo $REDIS_LOCK_SLOT"]].concat());
+    assert_eq!(text(&second.stdout), "1\n");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, 143);
+    assert_eq!(code(&run(&server, &["run", "gpu", "--slot", "--", "true"])), 64);
+}
+
+#[test]
 fn a_label_stands_alone() {
     let server = Server::start();
     let label = || locks(&server).blocking_status("job").unwrap().holders[0].label.clone();

@@ -40,9 +40,10 @@ const JOB: &str = "Job";
 ///
 /// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
 /// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
+/// With --slot it finds REDIS_LOCK_SLOT.
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
-/// `acquired` (with key, token, fence, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
+/// `acquired` (with key, token, fence, slot, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
 /// `superseded` (key), or `error`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -79,6 +80,10 @@ pub(crate) struct Run {
     /// the older one has ended
     #[arg(long, conflicts_with_all = ["read", "permits", "no_wait", "once", "min_hold"], help_heading = JOB)]
     pub(crate) newest: bool,
+    /// Give the command a number in REDIS_LOCK_SLOT: at least 0, less than the permits, and no other holder
+    /// has it
+    #[arg(long, requires = "permits", help_heading = JOB)]
+    pub(crate) slot: bool,
     /// After INT, TERM, a loss or a newer call, the time until the command's processes get KILL
     #[arg(
         long,

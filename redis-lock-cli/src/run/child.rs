@@ -33,6 +33,10 @@ impl Child {
             // That of a lock around this one would be taken for its own.
             None => starter.env_remove("REDIS_LOCK_FENCE"),
         };
+        match guard.slot() {
+            Some(slot) => starter.env("REDIS_LOCK_SLOT", slot.to_string()),
+            None => starter.env_remove("REDIS_LOCK_SLOT"),
+        };
         keep_from_stopping();
         let pid = Pid::from_child(&starter.spawn()?);
         Ok(Self { pid, ended: None })

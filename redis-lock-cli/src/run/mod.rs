@@ -78,6 +78,9 @@ fn request(locks: &Locks, key: &str, task: &Run) -> LockRequest {
     if !task.no_fence && !kind.read && kind.permits.is_none() {
         request = request.fenced();
     }
+    if task.slot {
+        request = request.slotted();
+    }
     if task.newest {
         request = request.newest();
     }
