@@ -2,6 +2,8 @@ use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
+use redis_locks::Guard;
+
 use super::kind::Kind;
 
 /// What workers report of their holds, one line for each event.
@@ -10,7 +12,7 @@ use super::kind::Kind;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A guard was returned. It was valid at `at`.
-    Granted { hold: u64, kind: Kind, fence: Option<u64>, at: u64, keys: Vec<u64> },
+    Granted { hold: u64, kind: Kind, number: Number, at: u64, keys: Vec<u64> },
     /// It was still valid at `at`, and is not looked at any more.
     Ended { hold: u64, at: u64 },
     /// It was given away, and its next guard is valid at `at`.
@@ -57,11 +59,54 @@ pub(crate) enum Event {
     FoundDone,
 }
 
+/// What a hold has a number for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Number {
+    None,
+    Fence(u64),
+    Slot(u32),
+}
+
+impl Number {
+    /// The number of a guard.
+    pub(crate) fn of(guard: &Guard, is_fenced: bool) -> Self {
+        let fence = guard.fence().filter(|_| is_fenced).map(Self::Fence);
+        fence.or_else(|| guard.slot().map(Self::Slot)).unwrap_or(Self::None)
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word.split_at_checked(1)? {
+            ("-", "") => Self::None,
+            ("f", fence) => Self::Fence(fence.parse().ok()?),
+            ("s", slot) => Self::Slot(slot.parse().ok()?),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn fence(self) -> Option<u64> {
+        if let Self::Fence(fence) = self { Some(fence) } else { None }
+    }
+
+    pub(crate) fn slot(self) -> Option<u32> {
+        if let Self::Slot(slot) = self { Some(slot) } else { None }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("-"),
+            Self::Fence(fence) => write!(f, "f{fence}"),
+            Self::Slot(slot) => write!(f, "s{slot}"),
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted { hold, kind, fence, at, keys } => {
-                write!(f, "g {hold} {kind} {} {at}", fence.unwrap_or(0))?;
+            Self::Granted { hold, kind, number, at, keys } => {
+                write!(f, "g {hold} {kind} {number} {at}")?;
                 keys.iter().try_for_each(|key| write!(f, " {key}"))
             }
             Self::Ended { hold, at } => write!(f, "e {hold} {at}"),
@@ -139,10 +184,10 @@ impl Event {
     fn granted<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let hold = words.next()?.parse().ok()?;
         let kind = Kind::parse(words.next()?)?;
-        let fence = Some(words.next()?.parse().ok()?).filter(|fence| *fence > 0);
+        let number = Number::parse(words.next()?)?;
         let at = words.next()?.parse().ok()?;
         let keys: Vec<u64> = words.map(|key| key.parse().ok()).collect::<Option<_>>()?;
-        (!keys.is_empty()).then_some(Self::Granted { hold, kind, fence, at, keys })
+        (!keys.is_empty()).then_some(Self::Granted { hold, kind, number, at, keys })
     }
 }
 
@@ -163,14 +208,38 @@ mod tests {
             Event::Granted {
                 hold: u64::MAX,
                 kind: Kind::Mutex,
-                fence: Some(3),
+                number: Number::Fence(3),
                 at: 4,
                 keys: vec![1],
             },
-            Event::Granted { hold: 1, kind: Kind::Read, fence: None, at: 4, keys: vec![7] },
-            Event::Granted { hold: 1, kind: Kind::Write, fence: Some(2), at: 4, keys: vec![7] },
-            Event::Granted { hold: 1, kind: Kind::Permit(12), fence: None, at: 4, keys: vec![9] },
-            Event::Granted { hold: 1, kind: Kind::All, fence: Some(2), at: 4, keys: vec![5, 1] },
+            Event::Granted {
+                hold: 1,
+                kind: Kind::Read,
+                number: Number::None,
+                at: 4,
+                keys: vec![7],
+            },
+            Event::Granted {
+                hold: 1,
+                kind: Kind::Write,
+                number: Number::Fence(2),
+                at: 4,
+                keys: vec![7],
+            },
+            Event::Granted {
+                hold: 1,
+                kind: Kind::Permit(12),
+                number: Number::Slot(0),
+                at: 4,
+                keys: vec![9],
+            },
+            Event::Granted {
+                hold: 1,
+                kind: Kind::All,
+                number: Number::Fence(2),
+                at: 4,
+                keys: vec![5, 1],
+            },
             Event::Ended { hold: 5, at: 6 },
             Event::Adopted { hold: 5, at: 6 },
             Event::Again,

@@ -18,6 +18,8 @@ pub(crate) struct History {
     holds: HashMap<u64, Hold>,
     /// How many holds of each kind there were.
     pub(crate) granted: BTreeMap<&'static str, u64>,
+    /// How many of the permits had a slot.
+    pub(crate) slotted: u64,
     pub(crate) busy: u64,
     pub(crate) failed: u64,
     pub(crate) lost: u64,
@@ -63,6 +65,7 @@ struct Hold {
     kind: Kind,
     keys: Vec<u64>,
     fence: Option<u64>,
+    slot: Option<u32>,
     start: u64,
     /// The last time it was seen valid. A worker that was killed never says: its start counts.
     end: u64,
@@ -72,6 +75,7 @@ impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (worker, number) = (self.number >> WORKER_SHIFT, self.number % (1 << WORKER_SHIFT));
         write!(f, "{} hold {number} of worker {worker}", self.kind.name())?;
+        self.slot.map_or(Ok(()), |slot| write!(f, " with slot {slot}"))?;
         self.fence.map_or(Ok(()), |fence| write!(f, " with fence {fence}"))
     }
 }
@@ -90,8 +94,9 @@ impl Hold {
                 let (permits, others): (Vec<_>, Vec<_>) =
                     holds.partition(|hold| matches!(hold.kind, Kind::Permit(_)));
                 let full = permits.len() as u64 >= u64::from(limit);
-                let permits = if full { permits } else { Vec::new() };
-                furthest(&mut others.into_iter().chain(permits))
+                let in_the_way =
+                    |hold: &&Self| full || self.slot.is_some() && hold.slot == self.slot;
+                furthest(&mut others.into_iter().chain(permits.into_iter().filter(in_the_way)))
             }
         }
     }
@@ -100,10 +105,12 @@ impl Hold {
 impl History {
     pub(crate) fn add(&mut self, event: Event) {
         match event {
-            Event::Granted { hold: number, kind, fence, at, keys } => {
+            Event::Granted { hold, kind, number, at, keys } => {
                 *self.granted.entry(kind.name()).or_default() += 1;
-                let hold = Hold { number, kind, keys, fence, start: at, end: at };
-                self.holds.insert(number, hold);
+                let (fence, slot) = (number.fence(), number.slot());
+                self.slotted += u64::from(slot.is_some());
+                let noted = Hold { number: hold, kind, keys, fence, slot, start: at, end: at };
+                self.holds.insert(hold, noted);
             }
             Event::Ended { hold, at } => self.was_valid(hold, at),
             Event::Adopted { hold, at } => {
@@ -282,9 +289,10 @@ mod tests {
     use super::*;
     use crate::soak::LONGEST_TTL;
     use crate::soak::clock::nanos;
+    use crate::soak::event::Number;
 
     fn mutex(hold: u64, fence: u64, at: u64) -> Event {
-        Event::Granted { hold, kind: Kind::Mutex, fence: Some(fence), at, keys: vec![1] }
+        Event::Granted { hold, kind: Kind::Mutex, number: Number::Fence(fence), at, keys: vec![1] }
     }
 
     fn history(holds: &[(u64, u64, u64)]) -> History {
@@ -300,8 +308,8 @@ mod tests {
     fn kinds(holds: &[(Kind, &[u64], u64, u64)]) -> History {
         let mut history = History::default();
         for (hold, (kind, keys, start, end)) in (0..).zip(holds.iter().copied()) {
-            let fence = kind.is_fenced().then_some(hold + 1);
-            history.add(Event::Granted { hold, kind, fence, at: start, keys: keys.to_vec() });
+            let number = if kind.is_fenced() { Number::Fence(hold + 1) } else { Number::None };
+            history.add(Event::Granted { hold, kind, number, at: start, keys: keys.to_vec() });
             history.add(Event::Ended { hold, at: end });
         }
         history
@@ -380,6 +388,19 @@ mod tests {
     }
 
     #[test]
+    fn one_slot_of_two_permits_is_seen() {
+        for (slots, found) in [([0, 0], 1), ([0, 1], 0)] {
+            let mut history = History::default();
+            for (hold, slot, at) in [(1, slots[0], 10), (2, slots[1], 20)] {
+                let (kind, number) = (Kind::Permit(2), Number::Slot(slot));
+                history.add(Event::Granted { hold, kind, number, at, keys: vec![9] });
+                history.add(Event::Ended { hold, at: at + 20 });
+            }
+            assert_eq!(all(&history), found, "{slots:?}");
+        }
+    }
+
+    #[test]
     fn several_keys_meet_mutexes_and_each_other_on_each_key() {
         let (several, one) = (Kind::All, Kind::Mutex);
         assert_eq!(all(&kinds(&[(several, &[1, 3], 10, 21), (one, &[3], 20, 30)])), 1);
@@ -394,7 +415,7 @@ mod tests {
         let all_of = |hold, fence, at, keys: &[u64]| Event::Granted {
             hold,
             kind: Kind::All,
-            fence: Some(fence),
+            number: Number::Fence(fence),
             at,
             keys: keys.to_vec(),
         };

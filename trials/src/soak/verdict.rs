@@ -74,6 +74,7 @@ impl Verdict<'_> {
                 self.found.push(format!("there was no {kind} hold at all"));
             }
         }
+        println!("{} permits had a slot", history.slotted);
         for (sort, volatile) in [("durable", false), ("volatile", true)] {
             if let Some((gap, key)) = history.longest_gap(volatile) {
                 println!("longest time without a grant: {gap:.1?}, of the {sort} key {key}");

@@ -9,7 +9,7 @@ use redis_locks::{Guard, LockError, LockRequest, Locks, LossReason, Scripting};
 use super::addresses::Addresses;
 use super::belief::Auditor;
 use super::clock::now;
-use super::event::{Event, tell};
+use super::event::{Event, Number, tell};
 use super::gift::Gift;
 use super::history::WORKER_SHIFT;
 use super::jobs;
@@ -296,6 +296,9 @@ impl Task {
     fn request(&self, kind: Kind, keys: &[u64], terms: Terms) -> LockRequest {
         let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let request = kind.request(locks, keys);
+        // About half of the permits have a slot.
+        let slotted = matches!(kind, Kind::Permit(_)) && self.next.load(Ordering::SeqCst) % 2 == 0;
+        let request = if slotted { request.slotted() } else { request };
         let terms = if self.on_quorum { terms.without_linger() } else { terms };
         terms.of(if kind.is_fenced() { request.fenced() } else { request })
     }
@@ -432,8 +435,8 @@ fn begin(next: &AtomicU64, kind: Kind, keys: Vec<u64>, guard: &Guard) -> Result<
     let mut valid = None;
     look(guard, &mut valid);
     if let Some(at) = valid {
-        let fence = guard.fence().filter(|_| kind.is_fenced());
-        tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
+        let number = Number::of(guard, kind.is_fenced());
+        tell(Event::Granted { hold, kind, number, at, keys: keys.clone() })?;
     }
     Ok(Held { hold, kind, keys, lease: None, valid })
 }
