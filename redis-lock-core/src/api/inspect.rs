@@ -60,10 +60,6 @@ impl Locks {
 
     /// [`status`](Self::status) for code without an async runtime.
     ///
-    /// ```
-    /// assert!(!redis_locks::Locks::in_memory().blocking_status("a").unwrap().is_held());
-    /// ```
-    ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn blocking_status(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
@@ -464,10 +460,6 @@ impl Locks {
     }
 
     /// [`ping`](Self::ping) for code without an async runtime.
-    ///
-    /// ```
-    /// assert!(redis_locks::Locks::in_memory().blocking_ping().is_ok());
-    /// ```
     ///
     /// # Errors
     /// As [`ping`](Self::ping).
