@@ -186,7 +186,7 @@ fn a_replica_that_says_nothing_has_nothing() {
     assert!(now < due && due <= now.after(2 * LONGEST));
     let fault = scene.failed();
     assert!(Moment::now() >= due);
-    assert!(fault.what.contains("0 of the 1 replicas"), "{}", fault.what);
+    assert!(fault.what.contains("0 of the 1 required replicas"), "{}", fault.what);
     assert!(scene.wire.due() == Moment::NEVER);
 }
 
