@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use futures_util::future::select_all;
+use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
@@ -152,8 +151,7 @@ impl Guard {
         self.hold.fence
     }
 
-    /// The number of the permit: at least 0, less than the limit, and no other valid holder has it. `Some`
-    /// when the request was [`slotted`](crate::LockRequest::slotted), and for an adopted permit that has one.
+    /// The number of a [`slotted`](crate::LockRequest::slotted) permit, which no other valid holder has.
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.hold.slot

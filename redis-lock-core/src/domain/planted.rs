@@ -139,7 +139,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 44] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
