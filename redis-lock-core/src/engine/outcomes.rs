@@ -21,7 +21,7 @@ use crate::lock::hold::Hold;
 use crate::lock::{Later, Outcome, Outgoing};
 use crate::observe::{self, OutageLine, caught};
 use crate::store::Answer;
-use crate::store::redis::NextPart;
+use crate::store::groups::NextPart;
 use crate::store::wire::{Map, NodeName, Redirect, UNWANTED};
 
 /// For how many outcomes memory is kept.

@@ -16,7 +16,7 @@ use crate::domain::lease::whole_millis;
 use crate::domain::mark::{Mark, MarkKind};
 use crate::domain::names::Names;
 use crate::domain::value::StoredValue;
-use crate::store::redis::is_split;
+use crate::store::groups::is_split;
 use crate::store::{Answer, Command, Keep, PLACE, Verb};
 use crate::sync::NonPoisonMutex;
 use crate::{LockError, LossReason, Token};

@@ -1,5 +1,6 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
+pub(crate) mod groups;
 pub(crate) mod link_slot;
 pub(crate) mod memory;
 pub(crate) mod quorum;

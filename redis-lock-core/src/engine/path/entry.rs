@@ -8,7 +8,7 @@ use super::origin::{AnswerTo, AskedBy, Gathered, Gathering, InHand, Told};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::lock::{Outcome, Outgoing, Question, Reap};
-use crate::store::redis::{ClusterMode, NextPart, Part, Split, is_split};
+use crate::store::groups::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
 use crate::sync::NonPoisonMutex;

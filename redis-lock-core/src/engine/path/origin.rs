@@ -10,7 +10,7 @@ use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::lock::{Confirm, Confirmation, Outcome, Reap};
 use crate::store::Answer;
-use crate::store::redis::{NextPart, Split};
+use crate::store::groups::{NextPart, Split};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 
 /// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.

@@ -8,7 +8,7 @@ use super::routing::Routing;
 use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
 use crate::engine::path::{LOOK_PAUSE, Path};
-use crate::store::redis::ClusterMode;
+use crate::store::groups::ClusterMode;
 use crate::store::wire::{Directory, Map, NodeName};
 use crate::sync::NonPoisonMutex;
 

@@ -1,7 +1,6 @@
 //! The arbiter on one Redis or Valkey server.
 
 mod address;
-mod cluster;
 #[cfg(test)]
 mod conformance;
 mod connect;
@@ -15,7 +14,6 @@ mod encode;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/core/made_answers.rs"]
 pub(crate) mod fuzzed;
-mod groups;
 mod line;
 mod listen;
 pub(crate) mod login;
@@ -37,11 +35,9 @@ mod wait_round;
 mod wire_tests;
 
 pub(crate) use address::{Address, AddressMap};
-pub(crate) use cluster::ClusterMode;
 pub(crate) use decode::said_by_driver;
 #[cfg(test)]
 pub(crate) use encode::{declared, declared_by_script};
-pub(crate) use groups::{NextPart, Part, Split, is_split};
 pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]
 pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
@@ -58,6 +54,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use super::groups::ClusterMode;
 use super::quorum::Seat;
 use super::wire::NodeName;
 use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, TlsSettings, Wire};

@@ -22,16 +22,15 @@ use std::time::Duration;
 use redis::Value;
 
 use super::address;
-use super::cluster::ClusterMode;
 use super::decode::{self, is_demoted};
 use super::encode::Context;
-use super::groups::{self, NextPart, Part, Split};
 use super::line::{Send, lost_place};
 use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::{AtomicBy, Found};
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::status::ServerInfo;
+use crate::store::groups::{self, ClusterMode, NextPart, Part, Split};
 use crate::store::{Answer, Command, Pulled};
 use bundle::Bundle;
 

@@ -7,13 +7,17 @@
 //! processes, so that holders of some groups that wait for the next never wait for each other in a
 //! circle. No I/O happens here: a [`Split`] says what to ask, and combines the answers.
 
+mod cluster_mode;
+
+pub(crate) use cluster_mode::ClusterMode;
+
 use std::sync::Arc;
 
-use super::cluster::{ClusterMode, End, GroupAttempt};
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Answer, Command, Verb};
+use cluster_mode::{End, GroupAttempt};
 
 /// One command that is carried out in several parts.
 #[derive(Debug)]
@@ -151,7 +155,7 @@ impl Split {
     }
 
     /// The connection broke, so the outcome is unknown.
-    pub(super) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
+    pub(crate) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
         match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
             SplitStage::Broadcasting => {}
             SplitStage::Acquiring(attempt)

@@ -60,11 +60,11 @@ enum AttemptStage {
 
 impl ClusterMode {
     /// Whether the server runs in cluster mode.
-    pub(super) fn is_one(&self) -> bool {
+    pub(crate) fn is_one(&self) -> bool {
         self.is_one.load(Ordering::Relaxed)
     }
 
-    pub(super) fn found(&self, is_one: bool) {
+    pub(crate) fn found(&self, is_one: bool) {
         self.is_one.store(is_one, Ordering::Relaxed);
     }
 
