@@ -9,9 +9,9 @@ pub(crate) mod holders;
 mod inspect;
 mod single;
 #[cfg(test)]
-mod tests;
+pub(crate) mod test_trouble;
 #[cfg(test)]
-pub(crate) mod trouble;
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -7,8 +7,6 @@ mod connect;
 mod conversation;
 mod decode;
 mod dialect;
-#[cfg(test)]
-mod direct;
 mod driver;
 mod encode;
 #[cfg(fuzzing)]
@@ -29,6 +27,8 @@ mod scripts;
 mod side_link;
 mod socket;
 mod subscription;
+#[cfg(test)]
+mod test_direct;
 mod transaction;
 mod wait_round;
 #[cfg(all(test, unix))]

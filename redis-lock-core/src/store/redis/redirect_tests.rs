@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::conversation::Conversation;
-use super::direct::{acquire, command, names, release, token};
 use super::encode;
 use super::line::CommandSink;
 use super::listen::Channel;
 use super::nodes::Member;
 use super::probe::Found;
+use super::test_direct::{acquire, command, names, release, token};
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;

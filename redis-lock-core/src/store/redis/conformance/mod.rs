@@ -17,14 +17,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use testbed::{ClockShim, Server, ServerBinary};
 
-use super::direct::{Direct, redis_6};
 use super::probe::Delete;
+use super::test_direct::{Direct, redis_6};
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;
-use crate::store::memory::trouble::Trouble;
+use crate::store::memory::test_trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
 use compare::{alike, exclusive};
 use seen::{LOOK, OneKey, Seen};

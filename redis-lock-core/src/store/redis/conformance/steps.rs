@@ -9,7 +9,7 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::value::StoredValue;
-use crate::store::memory::trouble::Trouble;
+use crate::store::memory::test_trouble::Trouble;
 use crate::store::{Acquire, Command, Keep, Newest, Verb};
 
 /// How long the answer to a step may take.

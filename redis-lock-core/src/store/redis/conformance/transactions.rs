@@ -9,8 +9,8 @@ use super::steps::PATIENCE;
 use crate::domain::fault::Fault;
 use crate::store::redis::Terms;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::direct::Direct;
 use crate::store::redis::listen::Channel;
+use crate::store::redis::test_direct::Direct;
 use crate::store::redis::transaction::{Pool, Setting, run};
 use crate::store::{Answer, Command, Verb};
 

@@ -10,7 +10,7 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
 use crate::domain::status::LockKind;
-use crate::store::redis::direct::{command, token};
+use crate::store::redis::test_direct::{command, token};
 use crate::store::{Acquire, Answer, Blocker, ServerView, Verb};
 
 fn error(line: &str) -> Value {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::*;
 use crate::domain::value::StoredValue;
-use crate::store::redis::direct::token;
 use crate::store::redis::listen;
+use crate::store::redis::test_direct::token;
 use crate::store::{Acquire, Keep};
 
 /// Written again with `GOLDEN=write`.

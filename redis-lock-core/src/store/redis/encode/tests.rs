@@ -3,7 +3,7 @@
 use redis::Arg;
 
 use super::*;
-use crate::store::redis::direct::{command, token};
+use crate::store::redis::test_direct::{command, token};
 use crate::store::{Acquire, Keep};
 
 const CHANNEL: &str = "lock:~m:0123456789ab";

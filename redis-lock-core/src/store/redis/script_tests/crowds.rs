@@ -7,7 +7,7 @@ use testbed::Server;
 
 use super::{is_held, seen};
 use crate::domain::kind::Kind;
-use crate::store::redis::direct::{Direct, acquire, names, release, token};
+use crate::store::redis::test_direct::{Direct, acquire, names, release, token};
 use crate::store::{Answer, Verb};
 
 /// How long the call of a script took that is in the log, in microseconds.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use redis::Commands;
 
-use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
 use super::listen::Channel;
 use super::probe::Delete;
+use super::test_direct::{Direct, acquire, command, names, release, token};
 use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, ServerView, Verb};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{KINDS, fenced, is_held, is_queued};
 use crate::domain::kind::Kind;
-use crate::store::redis::direct::{Direct, acquire, release, token};
+use crate::store::redis::test_direct::{Direct, acquire, release, token};
 use crate::store::{Answer, Verb};
 
 /// All that docs/PROTOCOL.md asks for, taken from there.

@@ -14,7 +14,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::listen::Channel;
-use crate::store::redis::{Terms, direct};
+use crate::store::redis::{Terms, test_direct};
 use crate::store::{Acquire, Answer, Command, Verb};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -77,9 +77,9 @@ impl Scene {
     /// The answer to a command that reads a lock of token 1 before it ends, and writes after that.
     fn run_while_it_ends(&self, verb: &Verb) -> Answer {
         for _ in 0..10 {
-            self.run(Verb::Check { token: direct::token(9) });
+            self.run(Verb::Check { token: test_direct::token(9) });
             self.server.run::<()>("FLUSHALL");
-            self.set(direct::token(1).as_bytes(), REST);
+            self.set(test_direct::token(1).as_bytes(), REST);
             self.server.reset_counts();
             self.proxy.delay_down(DELAY);
             let answer = self.run(verb.clone());
@@ -98,7 +98,7 @@ fn on_each(test: impl Fn(&Scene) + Sync) {
     let versions = [
         Some(ServerBinary::any()),
         ServerBinary::valkey(9),
-        direct::redis_6(),
+        test_direct::redis_6(),
         ServerBinary::redis_6_0(),
         ServerBinary::redis_5(),
     ];
@@ -111,7 +111,7 @@ fn on_each(test: impl Fn(&Scene) + Sync) {
 
 #[test]
 fn a_lock_that_ends_between_reading_and_writing_is_not_believed_in() {
-    let own = direct::token(1);
+    let own = test_direct::token(1);
     let acquire = Acquire::of(Arc::clone(&own), Some(TTL));
     on_each(|scene| {
         let answer = scene.run_while_it_ends(&Verb::Acquire(acquire.clone()));
@@ -130,26 +130,26 @@ fn a_lock_that_ends_between_reading_and_writing_is_not_believed_in() {
 #[test]
 fn a_lock_that_ends_while_it_is_marked_is_taken() {
     on_each(|scene| {
-        let acquire = Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+        let acquire = Acquire { queue: Some(TTL), ..Acquire::of(test_direct::token(2), Some(TTL)) };
         let answer = scene.run_while_it_ends(&Verb::Acquire(acquire));
         assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
-        assert_eq!(scene.stands().as_deref(), Some(direct::token(2).as_bytes()));
+        assert_eq!(scene.stands().as_deref(), Some(test_direct::token(2).as_bytes()));
     });
 }
 
 #[test]
 fn a_lease_that_is_long_enough_is_confirmed_only_while_it_stands() {
     let scene = Scene::on(ServerBinary::any());
-    scene.run(Verb::Check { token: direct::token(9) });
-    scene.set(direct::token(1).as_bytes(), TTL * 4);
+    scene.run(Verb::Check { token: test_direct::token(9) });
+    scene.set(test_direct::token(1).as_bytes(), TTL * 4);
     scene.server.reset_counts();
     scene.proxy.delay_down(DELAY);
-    let renew = Verb::Renew { token: direct::token(1), ttl: Some(TTL) };
+    let renew = Verb::Renew { token: test_direct::token(1), ttl: Some(TTL) };
     let answer = thread::scope(|scope| {
         scope.spawn(|| {
             let is_read = || scene.server.command_counts().contains_key("multi");
             eventually(TTL, "it is read", is_read);
-            scene.set(direct::token(2).as_bytes(), TTL * 4);
+            scene.set(test_direct::token(2).as_bytes(), TTL * 4);
         });
         scene.run(renew)
     });
@@ -159,31 +159,31 @@ fn a_lease_that_is_long_enough_is_confirmed_only_while_it_stands() {
 #[test]
 fn a_lock_that_another_takes_between_reading_and_writing_stays() {
     let scene = Scene::on(ServerBinary::any());
-    scene.run(Verb::Check { token: direct::token(9) });
-    scene.set(direct::token(1).as_bytes(), TTL);
+    scene.run(Verb::Check { token: test_direct::token(9) });
+    scene.set(test_direct::token(1).as_bytes(), TTL);
     scene.server.reset_counts();
     scene.proxy.delay_down(DELAY);
-    let token = direct::token(1);
+    let token = test_direct::token(1);
     let release =
         Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
     let answer = thread::scope(|scope| {
         scope.spawn(|| {
             let is_read = || scene.server.command_counts().contains_key("multi");
             eventually(TTL, "it is read", is_read);
-            scene.set(direct::token(2).as_bytes(), TTL);
+            scene.set(test_direct::token(2).as_bytes(), TTL);
         });
         scene.run(release)
     });
     assert!(matches!(answer, Answer::Gone { .. }), "{answer:?}");
-    assert_eq!(scene.stands().as_deref(), Some(direct::token(2).as_bytes()));
+    assert_eq!(scene.stands().as_deref(), Some(test_direct::token(2).as_bytes()));
 }
 
 #[test]
 fn a_mark_leaves_the_bytes_of_a_token_as_they_are() {
     let scene = Scene::on(ServerBinary::any());
-    let token = [direct::token(1).as_bytes(), b"caf\xe9"].concat();
+    let token = [test_direct::token(1).as_bytes(), b"caf\xe9"].concat();
     scene.set(&token, TTL);
-    let queue = Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+    let queue = Acquire { queue: Some(TTL), ..Acquire::of(test_direct::token(2), Some(TTL)) };
     let answer = scene.run(Verb::Acquire(queue));
     assert!(matches!(answer, Answer::Busy(_)), "{answer:?}");
     assert_eq!(scene.stands(), Some([&*token, b"+"].concat()));
@@ -206,7 +206,7 @@ fn a_long_value_of_another_program_is_ended_by_force() {
 #[test]
 fn of_a_value_at_the_key_of_a_fence_or_a_tombstone_only_the_beginning_is_read() {
     let scene = Scene::on(ServerBinary::any());
-    let token = direct::token(2);
+    let token = test_direct::token(2);
     for key in [key().fence(), key().tombstone(&token)] {
         scene.server.query::<()>(redis::cmd("SETRANGE").arg(key).arg(70 << 20).arg("x")).unwrap();
     }
@@ -220,12 +220,12 @@ fn of_a_value_at_the_key_of_a_fence_or_a_tombstone_only_the_beginning_is_read() 
     assert!(matches!(check, Answer::Gone { because: Some(_), .. }), "{check:?}");
     assert!(scene.sent() - before < 200_000, "{}", scene.sent() - before);
     // What is empty is there.
-    let token = direct::token(3);
+    let token = test_direct::token(3);
     scene.server.query::<()>(redis::cmd("SET").arg(key().tombstone(&token)).arg("")).unwrap();
     let answer = scene.run(Verb::Acquire(Acquire::of(token, Some(TTL))));
     assert!(!matches!(answer, Answer::Held { .. }), "{answer:?}");
     scene.server.query::<()>(redis::cmd("SET").arg(key().fence()).arg("")).unwrap();
-    let acquire = Acquire { fences: 1, ..Acquire::of(direct::token(4), Some(TTL)) };
+    let acquire = Acquire { fences: 1, ..Acquire::of(test_direct::token(4), Some(TTL)) };
     assert!(scene.try_run(Verb::Acquire(acquire)).is_err(), "no number follows an empty value");
 }
 
@@ -234,9 +234,9 @@ fn of_a_value_of_another_program_only_the_beginning_is_read() {
     let scene = Scene::on(ServerBinary::any());
     scene.set(&vec![b'x'; 70 << 20], TTL);
     let before = scene.sent();
-    let queue = || Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+    let queue = || Acquire { queue: Some(TTL), ..Acquire::of(test_direct::token(2), Some(TTL)) };
     assert!(matches!(scene.run(Verb::Acquire(queue())), Answer::Busy(_)));
-    assert!(matches!(scene.run(Verb::Check { token: direct::token(2) }), Answer::Gone { .. }));
+    assert!(matches!(scene.run(Verb::Check { token: test_direct::token(2) }), Answer::Gone { .. }));
     let Answer::Seen(seen) = scene.run(Verb::Look) else { panic!("a look shows something") };
     assert!(scene.sent() - before < 200_000, "{}", scene.sent() - before);
     let force = Verb::Force { tokens: Vec::new(), foreign: seen.foreign, because: "".into() };
@@ -249,8 +249,8 @@ fn of_a_value_of_another_program_only_the_beginning_is_read() {
 #[test]
 fn the_last_waiter_is_last_although_the_clock_was_set_back() {
     let scene = Scene::on(ServerBinary::any());
-    let (first, last) = (direct::token(2), direct::token(3));
-    scene.set(format!("{}+", direct::token(1)).as_bytes(), TTL);
+    let (first, last) = (test_direct::token(2), test_direct::token(3));
+    scene.set(format!("{}+", test_direct::token(1)).as_bytes(), TTL);
     let (seconds, _): (u64, u64) = scene.server.run("TIME");
     // It has waited since before the clock was set back by ten minutes, and has renewed its place.
     let ticket = (seconds + 600) * 1_000_000;
@@ -269,9 +269,9 @@ fn the_last_waiter_is_last_although_the_clock_was_set_back() {
 #[test]
 fn a_connection_that_was_closed_while_it_was_idle_leaves_no_token_in_doubt() {
     let scene = Scene::on(ServerBinary::any());
-    scene.set(format!("{}+", direct::token(1)).as_bytes(), TTL);
+    scene.set(format!("{}+", test_direct::token(1)).as_bytes(), TTL);
     for number in [2, 3] {
-        let token = direct::token(number);
+        let token = test_direct::token(number);
         let queue = Acquire { queue: Some(TTL), ..Acquire::of(token, Some(TTL)) };
         let answer = scene.run(Verb::Acquire(queue));
         assert!(matches!(answer, Answer::Busy(_)), "{answer:?}");

@@ -12,7 +12,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::Scripting;
 use crate::store::redis::side_link::{LineSlot, SideLink};
-use crate::store::redis::{RedisConnector, Terms, direct};
+use crate::store::redis::{RedisConnector, Terms, test_direct};
 use crate::store::{Answer, Command, Connected, Connector, Pulled, Readiness, Verb, Watcher, Wire};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,12 +79,12 @@ impl Scene {
     }
 
     fn take(&mut self, number: usize) -> Answer {
-        let (token, ttl) = (direct::token(number), Some(PATIENCE));
+        let (token, ttl) = (test_direct::token(number), Some(PATIENCE));
         self.ask(Verb::Take { token, ttl })
     }
 
     fn release(&mut self, number: usize) -> Answer {
-        let token = direct::token(number);
+        let token = test_direct::token(number);
         let verb =
             Verb::Release { token, waited_for: false, keep: None, share: None, tombstone: None };
         self.ask(verb)
@@ -113,7 +113,7 @@ fn what_another_token_has_stays() {
     let mut scene = Scene::new(server.client(), &terms());
     assert!(matches!(scene.take(1), Answer::Held { .. }));
     assert!(matches!(scene.release(2), Answer::Gone { .. }));
-    assert_eq!(server.get(names().main()).as_deref(), Some(&*direct::token(1)));
+    assert_eq!(server.get(names().main()).as_deref(), Some(&*test_direct::token(1)));
     assert_eq!(scene.release(1), Answer::Done, "the connection serves on");
     server.assert_clean();
 }
@@ -133,7 +133,11 @@ fn a_connection_that_was_closed_while_it_was_idle_leaves_no_release_in_doubt() {
 fn a_look_is_answered_although_a_connection_was_closed_while_it_was_idle() {
     let server = Server::start();
     let mut scene = Scene::new(server.client(), &terms());
-    server.run::<u64>(&format!("ZADD {} 99999999999999 r:{}", names().main(), direct::token(1)));
+    server.run::<u64>(&format!(
+        "ZADD {} 99999999999999 r:{}",
+        names().main(),
+        test_direct::token(1)
+    ));
     let mut look = || {
         let seen = scene.ask(Verb::Look);
         assert!(matches!(seen, Answer::Seen(view) if view.holders.len() == 1));
@@ -171,7 +175,7 @@ fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() 
     eventually(PATIENCE, "nothing is new", || !scene.has_news(&*present, &wakes));
     eventually(PATIENCE, "nothing is new", || !scene.has_news(&*former, &late_wakes));
     drop(former);
-    let (token, before) = (direct::token(1), wakes.count());
+    let (token, before) = (test_direct::token(1), wakes.count());
     scene.push(Verb::Release { token, waited_for: true, keep: None, share: None, tombstone: None });
     eventually(PATIENCE, "whoever reads learns of the answer", || {
         scene.run_task(1);

@@ -12,10 +12,10 @@ use super::Conversation;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::listen::Channel;
 use crate::store::redis::probe::Found;
 use crate::store::redis::scripts;
+use crate::store::redis::test_direct::{Direct, token};
 use crate::store::{Answer, Command, Pulled, Verb};
 
 const TTL: Duration = Duration::from_secs(30);

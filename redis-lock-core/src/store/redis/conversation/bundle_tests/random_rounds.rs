@@ -9,8 +9,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::{TTL, Talk, for_key, load_scripts};
 use crate::domain::fault::Fault;
-use crate::store::redis::direct::{self, Direct, token};
 use crate::store::redis::probe::Found;
+use crate::store::redis::test_direct::{self, Direct, token};
 use crate::store::{Acquire, Answer, Command, Verb};
 
 const KEYS: usize = 5;
@@ -114,11 +114,11 @@ impl Tokens {
             Elsewhere::Waits => {
                 let number = OTHERS + self.fresh();
                 self.others.entry(key).or_default().push(number);
-                let _ = direct.send(&for_key(key, direct::acquire(number, true)), "-");
+                let _ = direct.send(&for_key(key, test_direct::acquire(number, true)), "-");
             }
             Elsewhere::Releases => {
                 let Some(number) = self.others.entry(key).or_default().pop() else { return };
-                let _ = direct.send(&for_key(key, direct::release(number)), "-");
+                let _ = direct.send(&for_key(key, test_direct::release(number)), "-");
             }
             Elsewhere::Deleted => run(direct, &format!("DEL {main}")),
             Elsewhere::OfAnotherType => {
