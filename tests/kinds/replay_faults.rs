@@ -48,7 +48,7 @@ fn whichever_reply_is_cut_off_the_mark_has_its_value_and_no_second_body_runs() {
         let proxy = Proxy::to(server.port());
         let open = |url| Locks::builder().url(url).scripting(scripting).open().unwrap();
         let (cut_off, direct) = (open(proxy.url()), open(server.url()));
-        let (mut with_value, mut cuts) = (0, 0);
+        let (mut calls, mut with_value, mut cuts) = (0, 0, 0);
         for bytes in (1..400).step_by(if scripting == Scripting::Auto { 3 } else { 17 }) {
             let (key, bodies) = (format!("k{bytes}"), AtomicUsize::new(0));
             proxy.existing().cut_after(bytes);
@@ -60,11 +60,13 @@ fn whichever_reply_is_cut_off_the_mark_has_its_value_and_no_second_body_runs() {
             let reply = reply.unwrap();
             assert_eq!((reply.origin(), *reply), (Origin::Body, bytes), "its own `Ok` comes back");
             assert_eq!(bodies.load(Ordering::SeqCst), 1, "{bytes} bytes");
+            calls += 1;
             cuts += usize::from(proxy.count() > before);
             with_value += usize::from(is_replayed(&direct, &key, bytes));
         }
         println!("{scripting:?}: {cuts} calls were cut off, {with_value} have their value");
         assert!(cuts > 5, "{cuts} calls were cut off");
+        assert_eq!(with_value, calls, "each mark has its value");
     }
 }
 
