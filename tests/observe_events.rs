@@ -7,6 +7,7 @@
 mod recorder;
 
 use std::sync::{Barrier, Once};
+use std::thread;
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, redis_lock};
@@ -132,12 +133,12 @@ fn a_wait_is_reported_with_whom_it_is_for_and_how_long_it_took() {
     let build = |label: &str| Locks::builder().url(server.url()).label(label).open().unwrap();
     let (holder, other) = (build("the holder"), build("the other"));
     let guard = holder.mutex("busy").blocking_acquire().unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| drop(other.mutex("busy").blocking_acquire().unwrap()));
         let contended = first("busy", "the lock is busy; waiting where the caller waits");
         assert_eq!(contended.fields["holder"], "the holder");
         assert_eq!(contended.fields["here"], "false");
-        std::thread::sleep(Duration::from_millis(60));
+        thread::sleep(Duration::from_millis(60));
         guard.blocking_release().unwrap();
     });
     let waits: Vec<f64> = of("busy")
@@ -153,7 +154,7 @@ fn a_wait_inside_the_process_is_reported_as_well() {
     listen();
     let locks = Locks::builder().in_memory().label("here").open().unwrap();
     let guard = locks.mutex("inside").blocking_acquire().unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| drop(locks.mutex("inside").blocking_acquire().unwrap()));
         let contended = first("inside", "the lock is busy; waiting where the caller waits");
         assert_eq!(
@@ -231,8 +232,11 @@ fn does_not_stall(locks: &Locks) -> Result<(), LockError> {
 fn a_function_that_blocks_its_runtime_s_only_thread_is_named() {
     listen();
     let locks = Locks::in_memory();
-    let _held = locks.mutex("stalled").blocking_acquire().unwrap();
-    let _other = locks.mutex("pooled").blocking_acquire().unwrap();
+    let elsewhere = |key| locks.mutex(key).blocking_acquire().unwrap();
+    let (_held, _other) = thread::scope(|scope| {
+        let taken = scope.spawn(|| (elsewhere("stalled"), elsewhere("pooled")));
+        taken.join().unwrap()
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let pooled = tokio::task::spawn_blocking({
@@ -251,6 +255,29 @@ fn a_function_that_blocks_its_runtime_s_only_thread_is_named() {
         "{warning:?}"
     );
     assert!(warnings("pooled").is_empty(), "a thread for blocking work may block");
+}
+
+#[redis_lock(key = "own", via = locks, wait = "1500ms")]
+fn waits_for_its_own(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[test]
+fn a_call_whose_own_thread_has_taken_the_lock_is_named_without_a_runtime() {
+    listen();
+    let locks = Locks::in_memory();
+    let _held = locks.mutex("own").blocking_acquire().unwrap();
+    let warnings =
+        || of("own").into_iter().filter(|it| it.level == Level::WARN).collect::<Vec<_>>();
+    let elsewhere = || waits_for_its_own(&locks).unwrap_err().is_busy();
+    assert!(thread::scope(|scope| scope.spawn(elsewhere).join().unwrap()));
+    assert!(warnings().is_empty(), "another thread may wait: {:?}", warnings());
+    assert!(waits_for_its_own(&locks).unwrap_err().is_busy());
+    let [warning] = warnings().try_into().unwrap();
+    assert!(
+        warning.what.contains("waits_for_its_own") && warning.what.contains("holds `own`"),
+        "{warning:?}"
+    );
 }
 
 #[test]
@@ -293,7 +320,7 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
         let locks = Locks::builder().url(server.url()).outage(60 * SECOND).open().unwrap();
         drop(locks.mutex("before").blocking_acquire().unwrap());
         server.kill9();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waits = scope.spawn(|| locks.mutex("while").blocking_acquire().map(drop));
             let begins = || count(&lines(&[Level::WARN]), "trying again") == 1;
             eventually(5 * SECOND, "the outage is told", begins);
@@ -346,7 +373,7 @@ fn an_outage_of_a_minute_with_a_thousand_locks_is_told_in_a_few_lines() {
             })
             .collect();
         proxy.hole();
-        std::thread::sleep(61 * SECOND);
+        thread::sleep(61 * SECOND);
         proxy.pass();
         drop(locks.mutex("after").blocking_acquire().unwrap());
         let is_over = || count(&lines(&[Level::INFO]), "the lock server works again after") > 0;
@@ -383,7 +410,7 @@ fn two_calls_that_wait_for_each_other_are_told_of() {
     listen();
     let locks = Locks::builder().in_memory().label("web-3").open().unwrap();
     let meet = Barrier::new(2);
-    let results = std::thread::scope(|scope| {
+    let results = thread::scope(|scope| {
         let first = scope.spawn(|| locks_first_then_second(&locks, &meet));
         [locks_second_then_first(&locks, &meet), first.join().unwrap()]
     });

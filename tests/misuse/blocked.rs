@@ -1,6 +1,7 @@
 //! Calls that block a thread of a runtime.
 
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -241,17 +242,40 @@ fn a_thread_that_has_worked_for_a_runtime_with_workers_is_refused_like_any_other
 }
 
 #[test]
-fn a_task_keeps_the_lock_from_its_runtime_whichever_thread_drives_it() {
+fn a_task_without_a_budget_is_refused_like_any_other() {
     let outcome = ends(|| {
-        let (locks, runtime) = (Locks::in_memory(), one_thread());
-        let (begun, has_begun) = oneshot::channel();
-        runtime.block_on(async {
-            tokio::spawn(holds_on(locks.clone(), begun));
-            has_begun.await.unwrap();
-        });
-        thread::spawn(move || runtime.block_on(async { blocks(&locks) })).join().unwrap()
+        beside_a_holder(|locks| {
+            let blocked = async { blocks(locks) };
+            let mut blocked = std::pin::pin!(tokio::task::unconstrained(blocked));
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(outcome) = blocked.as_mut().poll(&mut context) else { panic!() };
+            outcome
+        })
     });
     assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+/// The tasks of the runtime go on meanwhile, so the call gets its lock.
+#[test]
+fn another_thread_that_blocks_on_a_call_waits_for_the_tasks_of_its_runtime() {
+    ends(|| {
+        let (locks, runtime) = (Locks::in_memory(), one_thread());
+        let handle = runtime.handle().clone();
+        runtime.block_on(async {
+            let held = locks.mutex("k").acquire().await.unwrap();
+            let (beside, pooled) = (locks.clone(), locks.clone());
+            let (here, there) = (handle.clone(), handle);
+            let beside = thread::spawn(move || here.block_on(async { blocks(&beside) }));
+            let pooled = move || there.block_on(async { blocks(&pooled) });
+            let pooled = tokio::task::spawn_blocking(pooled);
+            holds_for(Duration::from_millis(100), "they wait", || {
+                !beside.is_finished() && !pooled.is_finished()
+            });
+            held.release().await.unwrap();
+            pooled.await.unwrap().unwrap();
+            beside.join().unwrap().unwrap();
+        });
+    });
 }
 
 #[test]

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::api::blocking::block_on_or;
+use crate::api::blocking::{block_on_or, may_stall_runtime};
 use crate::api::nesting::{self, Caller, Outer};
 use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
-use crate::domain::label::shown;
 use crate::domain::lease::last_fence;
 use crate::domain::status::Scripting;
 use crate::domain::value::StoredValue;
 use crate::engine::{Asking, BlockingCall, NotGranted};
-use crate::observe::Acquiring;
-use crate::{Guard, Holder, LockError, LockKey, LockRequest, Locks, LossReason, Token};
+use crate::observe::{Acquiring, log};
+use crate::{Guard, Holder, LockError, LockRequest, Locks, LossReason, Token};
 
 /// An acquisition that was checked and has joined the waiters. It is small, because it is part of
 /// every caller's future; the request itself was dropped before.
@@ -92,18 +91,17 @@ fn blocking_on<T>(
     mut request: LockRequest,
     end: impl AsyncFnOnce(&mut Begun) -> Result<T, LockError>,
 ) -> Result<T, LockError> {
-    let waits = nesting::current_thread_runtime().map(|_| request.clone());
     let _call = BlockingCall::begin();
     let mut begun = begin(&mut request, Caller::Thread)?;
     drop(request);
+    let waits = begun.asking.place().filter(|_| begun.joins.is_none());
     block_on_or(end(&mut begun), || {
-        let Some(LockRequest { keys, options, .. }) = &waits else { return };
-        let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
-        crate::observe::log::stalled(
-            &keys.join(", "),
-            &options.title,
-            options.label.as_deref().map(shown).as_deref(),
-        );
+        let Some((locks, id, number)) = waits else { return };
+        let Some(demand) = locks.link().waiting(&id, number) else { return };
+        let own = nesting::taken_by_own_thread(&locks, &demand);
+        if own.is_some() || may_stall_runtime() {
+            log::stalled(&demand, own.as_deref());
+        }
     })
 }
 

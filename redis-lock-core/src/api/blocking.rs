@@ -18,7 +18,7 @@ use crate::engine::BlockingCall;
 /// After waiting this long, a worker thread hands its other tasks over.
 const BRIEF: Duration = Duration::from_millis(10);
 
-/// After waiting this long on a thread that other tasks need, a warning is emitted.
+/// After waiting this long, a call that blocks what it waits for is warned of.
 const LONG: Duration = Duration::from_secs(1);
 
 /// Tokio's default names of worker threads and threads for blocking work.
@@ -30,35 +30,38 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     block_on_or(future, || ())
 }
 
-/// [`block_on`], and `stalled` when the future keeps the thread of a current-thread runtime from
-/// its other tasks for long.
-pub(crate) fn block_on_or<F: Future>(future: F, stalled: impl FnOnce()) -> F::Output {
+/// [`block_on`], and `waits_long` when the future is not ready after a second, and the other tasks of the
+/// thread were not handed over.
+pub(crate) fn block_on_or<F: Future>(future: F, waits_long: impl FnOnce()) -> F::Output {
     // This thread may be a task, and a task whose budget is used up is woken after it has yielded, which
     // it can't do here.
     let mut future = pin!(coop::unconstrained(future));
     if let Some(output) = park(future.as_mut(), Some(BRIEF)) {
         return output;
     }
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) if may_hand_over() => {
-            in_place(|| park_until_ready(future.as_mut()))
-        }
-        // A thread for blocking work delays no other task.
-        Ok(RuntimeFlavor::CurrentThread) if !is_of_tokio() => {
-            match park(future.as_mut(), Some(LONG)) {
-                Some(output) => output,
-                None => {
-                    stalled();
-                    park_until_ready(future)
-                }
+    let mut waits_long = Some(waits_long);
+    let mut wait = |is_handed_over: bool| {
+        if !is_handed_over {
+            if let Some(output) = park(future.as_mut(), Some(LONG)) {
+                return output;
+            }
+            if let Some(waits_long) = waits_long.take() {
+                waits_long();
             }
         }
-        _ => park_until_ready(future),
+        park_until_ready(future.as_mut())
+    };
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) if may_hand_over() => in_place(wait),
+        _ => wait(false),
     }
 }
 
-fn is_of_tokio() -> bool {
-    thread::current().name().is_some_and(|name| TOKIO_NAMES.contains(&name))
+/// Whether this thread may be the only one of its runtime. A thread for blocking work delays no other task.
+pub(crate) fn may_stall_runtime() -> bool {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    let is_of_tokio = || thread::current().name().is_some_and(|name| TOKIO_NAMES.contains(&name));
+    matches!(flavor, Ok(RuntimeFlavor::CurrentThread)) && !is_of_tokio()
 }
 
 thread_local! {
@@ -78,20 +81,20 @@ fn may_hand_over() -> bool {
         && thread::current().name() != Some("main")
 }
 
-/// Calls `block_in_place` if that is allowed. In a `LocalSet` it panics before it begins, and there is
-/// no other way to find out.
-fn in_place<R>(mut work: impl FnMut() -> R) -> R {
+/// Calls `block_in_place` if that is allowed, and tells `work` whether it was. In a `LocalSet` it panics before
+/// it begins, and there is no other way to find out.
+fn in_place<R>(mut work: impl FnMut(bool) -> R) -> R {
     let mut has_begun = false;
     let mut run = || {
         has_begun = true;
-        work()
+        work(true)
     };
     match catch_unwind(AssertUnwindSafe(|| task::block_in_place(&mut run))) {
         Ok(value) => value,
         Err(panic) if has_begun => resume_unwind(panic),
         Err(_) => {
             REFUSED.set(task::try_id());
-            work()
+            work(false)
         }
     }
 }

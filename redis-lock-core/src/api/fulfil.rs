@@ -346,7 +346,7 @@ impl LockRequest {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire). It is [`Reentrant`](LockError::Reentrant), too, if another task of a
-    /// current-thread runtime on this thread holds the lock. That task can't run while this call
+    /// current-thread runtime has taken the lock on this thread. That task can't run while this call
     /// blocks the thread, so a wait without a limit would never end.
     pub fn blocking_acquire(self) -> Result<Guard, LockError> {
         acquire::blocking(self)

@@ -1,11 +1,10 @@
 //! Nested calls: what holds are around a call, and calls that block the thread of a holder.
 
 use std::cell::RefCell;
-use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 use tokio::task;
-use tokio::task::coop;
 
 use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
@@ -177,9 +176,6 @@ pub(crate) enum Caller {
     Thread,
 }
 
-/// More than the budget of any task.
-const MOST_BUDGET: usize = 256;
-
 /// The current-thread runtime that this code belongs to, if any. Tokio is asked each time, because a
 /// thread may run several runtimes, and several threads may run one.
 pub(crate) fn current_thread_runtime() -> Option<runtime::Id> {
@@ -187,42 +183,39 @@ pub(crate) fn current_thread_runtime() -> Option<runtime::Id> {
     (handle.runtime_flavor() == RuntimeFlavor::CurrentThread).then(|| handle.id())
 }
 
-/// Whether this thread polls a task, or a future that a runtime blocks on. Threads for blocking work,
-/// and those that have only entered a runtime, have no budget, and stop no task.
-fn polls_a_task() -> bool {
-    let mut context = Context::from_waker(Waker::noop());
-    let mut spent = Vec::new();
-    let mut has_limit = false;
-    while !has_limit && spent.len() < MOST_BUDGET {
-        match coop::poll_proceed(&mut context) {
-            Poll::Ready(one) => spent.push(one),
-            Poll::Pending => has_limit = true,
-        }
-    }
-    // Each gives back what it took, so the last one goes first.
-    while spent.pop().is_some() {}
-    has_limit
-}
-
 /// The key that this thread would wait for without an end if `demand` blocked it now: a body that the same
 /// task polls holds it, or tasks of the runtime that the thread drives hold it, or wait for it and came first.
+/// That it drives the runtime is known from them: they asked on this thread.
 pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String> {
-    if demand.terms.wait != Wait::Forever {
+    let (task, runtime) = (task::try_id(), demand.runtime);
+    // Beside many others, each look takes time.
+    if demand.terms.wait != Wait::Forever || task.is_none() && runtime.is_none() {
         return None;
     }
-    let (task, runtime) = (task::try_id(), demand.runtime);
-    let by_body = |_: &Demand, hold: Option<&Hold>| hold.is_some_and(|hold| hold.task() == task);
+    let by_body = |hold: Option<&Hold>| task.is_some() && hold.is_some_and(|it| it.task() == task);
     // One that waits may get the lock before its time is over, and can't go on then.
     let by_runtime = |other: &Demand, hold: Option<&Hold>| {
-        other.runtime == runtime && (hold.is_some() || other.terms.wait != Wait::None)
+        runtime.is_some()
+            && (other.runtime, other.thread) == (runtime, demand.thread)
+            && (hold.is_some() || other.terms.wait != Wait::None)
     };
-    let taken = |stops: &dyn Fn(&Demand, Option<&Hold>) -> bool| {
-        demand.names.all().find(|names| is_taken(locks, names, demand, stops))
-    };
-    let own = task.and_then(|_| taken(&by_body));
-    let blocking =
-        own.or_else(|| runtime.and_then(|_| taken(&by_runtime)).filter(|_| polls_a_task()));
-    blocking.map(|names| names.user_key().to_owned())
+    taken(locks, demand, &|other, hold| by_body(hold) || by_runtime(other, hold))
+}
+
+/// The key that a hold of this thread keeps from `demand`. If the thread waits for it, the hold may never end.
+pub(crate) fn taken_by_own_thread(locks: &Locks, demand: &Demand) -> Option<String> {
+    let own = thread::current().id();
+    taken(locks, demand, &|other, hold| hold.is_some() && other.thread == own)
+}
+
+/// The first key that those which fit keep from `demand`.
+fn taken(
+    locks: &Locks,
+    demand: &Demand,
+    stops: &dyn Fn(&Demand, Option<&Hold>) -> bool,
+) -> Option<String> {
+    let names = demand.names.all().find(|names| is_taken(locks, names, demand, stops))?;
+    Some(names.user_key().to_owned())
 }
 
 /// Whether those that stop it keep this key from `demand`.
@@ -245,7 +238,7 @@ fn is_taken(
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::task::{Context, Waker};
 
     use super::*;
     use crate::LockError;
@@ -286,22 +279,6 @@ mod tests {
             assert!(is_it, "{own:?}");
             drop(waits);
             held.blocking_release().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_thread_that_polls_a_task_is_told_from_others_and_keeps_its_budget() {
-        assert!(!polls_a_task());
-        let runtime = one_thread();
-        let entered = runtime.enter();
-        assert!(!polls_a_task(), "it does not drive the runtime");
-        drop(entered);
-        runtime.block_on(async {
-            assert!(polls_a_task());
-            assert!(coop::has_budget_remaining(), "it was given back");
-            assert!(tokio::spawn(async { polls_a_task() }).await.unwrap());
-            let blocking = task::spawn_blocking(polls_a_task);
-            assert!(!blocking.await.unwrap());
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -87,6 +88,8 @@ pub(crate) struct Demand {
     pub(crate) adopts: Option<Box<Adopted>>,
     /// The current-thread runtime whose task asks, if it is one.
     pub(crate) runtime: Option<runtime::Id>,
+    /// The thread that asks.
+    pub(crate) thread: ThreadId,
     /// What the code that asks holds, as far as that is known, in words.
     pub(crate) holding: Option<Box<str>>,
 }
@@ -154,7 +157,8 @@ impl Options {
         let names = keys.named(common.namespace)?;
         let terms = self.terms(common);
         let (title, adopts) = (self.title, self.adopts.clone());
-        Ok(Demand { names, kind, title, terms, adopts, runtime: None, holding: None })
+        let thread = thread::current().id();
+        Ok(Demand { names, kind, title, terms, adopts, runtime: None, thread, holding: None })
     }
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {

@@ -1,7 +1,8 @@
-//! Clocks, random bits and the process id: all that this crate takes from the machine it runs on.
+//! Clocks, random bits and the process id.
 //!
-//! The engine reads clocks, draws random bits and asks for the process id here alone. In tests a
-//! thread can have a separate environment, in which the simulation sets all three.
+//! The engine reads the clock of leases, draws random bits and asks for the process id here alone. In
+//! tests a thread can have a separate environment, in which the simulation sets all three. What only
+//! waits, such as a blocked thread, may use the clock of the standard library.
 
 use std::cell::RefCell;
 #[cfg(unix)]

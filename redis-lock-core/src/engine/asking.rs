@@ -99,6 +99,15 @@ impl<L: HasLink> Asking<L> {
         self.asked.as_ref().map(|(manager, _)| manager)
     }
 
+    /// The manager, the machine and the number of its waiter, as long as it waits.
+    pub(crate) fn place(&self) -> Option<(L, LockId, u64)>
+    where
+        L: Clone,
+    {
+        let (manager, id) = self.asked.as_ref()?;
+        Some((manager.clone(), id.clone(), self.number))
+    }
+
     fn known(manager: L, id: LockId, answer: Granted) -> Self {
         let answer = LockAnswer::Known(answer);
         Self { asked: Some((manager, id)), number: 0, answer, behind: None }

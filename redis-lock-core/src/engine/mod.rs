@@ -168,6 +168,12 @@ impl Link {
         shard.of_key(main).map(|machine| LocalView::of(machine, now, wall)).collect()
     }
 
+    /// The demand of a call that waits.
+    pub(crate) fn waiting(&self, id: &LockId, number: u64) -> Option<Arc<Demand>> {
+        let shard = self.core.table.shard(&id.main);
+        shard.get(id)?.machine.waiting(number).map(Arc::clone)
+    }
+
     /// Whether `is_it` accepts the demand of a caller of this process that holds this key or waits
     /// for it. `is_it` gets the hold of a caller that holds it.
     pub(crate) fn any_demand(

@@ -240,6 +240,11 @@ impl<W> Machine<W> {
         Some(&held.hold)
     }
 
+    /// The demand of a call that waits.
+    pub(crate) fn waiting(&self, id: u64) -> Option<&Arc<Demand>> {
+        self.waiters.get(id).map(|waiter| &waiter.demand)
+    }
+
     /// Whether `is_it` accepts the demand of the present hold, or of a call that waits for it. `is_it`
     /// gets the hold of the call that has the lock.
     pub(crate) fn any_demand(

@@ -10,7 +10,6 @@ use super::OutageLine;
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::{held_by, in_words};
-use crate::domain::kind::Title;
 use crate::sync::NonPoisonMutex;
 
 /// Emits an event on the thread for reports, if a subscriber may listen to its level. The first values
@@ -230,15 +229,22 @@ pub(super) fn not_stored(demand: &Demand, why: crate::NoValue) {
     say!(warn, [key, lock, why], key, lock, "other calls do not get the value of this one: {why}");
 }
 
+/// A blocking call has waited for a second. `own` is the key that a hold of its own thread has, if one has.
 /// To be called on the thread of the one who acquires.
-pub(crate) fn stalled(key: &str, title: &Title, label: Option<&str>) {
-    let (who, lock) = (label.unwrap_or("a blocking acquisition"), title.shown());
+pub(crate) fn stalled(demand: &Demand, own: Option<&str>) {
+    let (key, lock, function) = (demand.key(), demand.title.shown(), demand.title.function);
+    let who = if function.is_empty() { "a blocking acquisition" } else { function };
+    let what = match own {
+        Some(own) => {
+            format!("while a task of its own thread holds `{own}`, and may never give it back")
+        }
+        None => "and blocks the only thread of its runtime, so no other task runs".to_owned(),
+    };
     say!(
         warn,
-        [key, who, lock],
+        [key, lock, who, what],
         key,
         lock,
-        "{who} waits for a lock and blocks the only thread of its runtime, so no other task \
-         runs; make it async, or use `spawn_blocking`"
+        "{who} waits for a lock {what}; make it async, or use `spawn_blocking`"
     );
 }
