@@ -12,6 +12,7 @@ use crate::api::note::{JoinedTurn, Note};
 use crate::domain::checks::{check_ttl, needs_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::value::Finish;
 use crate::engine::LockId;
@@ -367,7 +368,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<Self, LockError> {
-        if !self.hold.kind().traits().can_downgrade || self.joined.is_some() {
+        if self.hold.kind() != Kind::Write || self.joined.is_some() {
             let reason =
                 "only the hold of a writer can be downgraded; acquire it by `write`".into();
             return Err(LockError::WrongHold { key: self.key().to_owned(), reason });

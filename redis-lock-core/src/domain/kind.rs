@@ -62,8 +62,6 @@ pub(crate) struct Traits {
     /// next without asking the server. Such a lock can also be taken with `SET NX`, linger, and be
     /// held without a lease.
     pub(crate) is_pooled: bool,
-    /// Whether a holder can go on as a reader.
-    pub(crate) can_downgrade: bool,
 }
 
 impl Kind {
@@ -83,7 +81,6 @@ impl Kind {
             mode: None,
             is_exclusive: true,
             is_pooled: false,
-            can_downgrade: false,
         };
         match self {
             Self::Mutex => Traits { is_pooled: true, ..exclusive },
@@ -92,7 +89,6 @@ impl Kind {
                 name: "write",
                 family: Family::ReadWrite,
                 mode: Some("w"),
-                can_downgrade: true,
                 ..exclusive
             },
             Self::Read => Traits {

@@ -262,6 +262,7 @@ impl Core {
         lingers: bool,
         effects: &'a mut Effects<Handle>,
     ) -> Env<'a, Handle> {
+        effects.listening = observe::may_be_heard();
         Env {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
@@ -271,7 +272,6 @@ impl Core {
             line: LineView::HasRoom,
             waiting: 0,
             answered: Moment::START,
-            listening: observe::may_be_heard(),
             numbers: &self.numbers,
             pending: &self.pending,
             process: self.process,

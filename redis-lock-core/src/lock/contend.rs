@@ -40,13 +40,9 @@ pub(super) struct Contending {
     /// How often the lock was busy.
     refusals: u32,
     pub(super) heard: Heard,
-    /// Whether the last blocker was a token of ours, which may be being released.
-    blocked_by_own: bool,
     /// The oldest release of its keys that no server had answered when the last question was sent.
     behind: Option<u64>,
     hand_over: HandOverRequest,
-    /// Whether a message has named the token since the last question.
-    was_notified: bool,
     /// When a message has named the token for the first time since the last answer.
     pub(super) told: Option<Moment>,
     /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
@@ -65,10 +61,8 @@ impl Contending {
             looks: 0,
             refusals: 0,
             heard: Heard::nothing(now),
-            blocked_by_own: false,
             behind: None,
             hand_over: HandOverRequest::Not,
-            was_notified: false,
             told: None,
             let_in: Vec::new(),
         }
@@ -249,7 +243,7 @@ impl<W> Machine<W> {
             contending.heard.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
-            contending.hand_over = HandOverRequest::Over { answered: contending.was_notified };
+            contending.hand_over = HandOverRequest::Over { answered: contending.told.is_some() };
         }
         contending.attempt.asked(ttl);
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
@@ -258,7 +252,7 @@ impl<W> Machine<W> {
         contending.behind = env.pending.oldest(&demand.names);
         contending.demand = Arc::clone(&demand);
         contending.look = contending.look.min(env.now);
-        (contending.hinted, contending.was_notified) = (false, false);
+        contending.hinted = false;
         self.send(&demand, about, verb, env);
     }
 
@@ -354,7 +348,6 @@ impl<W> Machine<W> {
         if is_it && !planted!(HintNotFollowed) {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
-                contending.was_notified = true;
                 contending.told.get_or_insert(env.now);
             }
             self.look_soon(env);
@@ -449,17 +442,21 @@ impl<W> Machine<W> {
             contending.heard.last_answer = LastAnswer::Behind(release, blocker);
             return self.wait_for_release(open, env);
         }
-        if contending.found_busy(&blocker) && env.listening {
+        if contending.found_busy(&blocker) && env.effects.listening {
             let demand = Arc::clone(&contending.demand);
             env.observe(Observation::Contended(demand, blocker.value.clone()));
         }
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.heard.answered_at = open.sent;
-        let holder = blocker.value.as_deref().map(Token::from_wire);
-        let blocked_by_own = holder.is_some_and(|it| it.manager() == Some(env.manager));
-        let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
-        contending.blocked_by_own = blocked_by_own;
+        let is_own = |blocker: &Blocker| {
+            let holder = blocker.value.as_deref().map(Token::from_wire);
+            holder.is_some_and(|it| it.manager() == Some(env.manager))
+        };
+        // A token of ours may be being released.
+        let was_own =
+            matches!(&contending.heard.last_answer, LastAnswer::Busy(last) if is_own(last));
+        let again = self.waiters.any_no_wait() && !was_own && is_own(&blocker);
         let (value, left) = (blocker.value.clone(), blocker.ttl);
         contending.heard.last_answer = LastAnswer::Busy(blocker);
         let owes_done = self.tell_done_or_crowded(value.as_deref(), left, open.sent, env);

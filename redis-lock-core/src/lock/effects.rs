@@ -20,6 +20,8 @@ pub(crate) struct Effects<W> {
     pub(crate) out: Vec<Outgoing>,
     /// What runs the user's code, to be done when no lock of the engine is held.
     pub(crate) later: Vec<Later<W>>,
+    /// Whether a subscriber listens to events.
+    pub(crate) listening: bool,
     /// Set when another process has asked for a lease that could linger: whether it was taken again here
     /// before, without a command.
     pub(crate) asked_away: Option<bool>,
@@ -77,7 +79,13 @@ pub(crate) enum Later<W> {
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), asked_away: None, moved: Vec::new() }
+        Self {
+            out: Vec::new(),
+            later: Vec::new(),
+            listening: false,
+            asked_away: None,
+            moved: Vec::new(),
+        }
     }
 }
 
@@ -110,7 +118,7 @@ impl<W> Env<'_, W> {
 
     /// Reports what happened to a lease that lingers, if there is a subscriber.
     pub(super) fn idle(&mut self, sort: LockSort, event: IdleEvent) {
-        if self.listening {
+        if self.effects.listening {
             self.observe(Observation::Idle(sort, event));
         }
     }

@@ -42,7 +42,7 @@ pub(super) struct Held {
     throttle: HintThrottle,
     /// Limits how often requests for an idle lease are answered.
     answers: HintThrottle,
-    /// When to check a message about a forced release, and one about a newer call.
+    /// When to check a message about a forced release, and one about a newer call, if no question is open then.
     check_at: Moment,
     newer_at: Moment,
 }
@@ -76,11 +76,12 @@ impl Held {
     }
 
     pub(super) fn due(&self, open: Option<&Open>) -> Moment {
-        let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
+        let question = self.lease.renew_at.min(self.check_at).min(self.newer_at);
+        let question = if open.is_some() { Moment::NEVER } else { question };
         let wanted = deadline(&self.wanted.askers);
         let answer =
             open.map_or(wanted, |open| wanted.min(deadline(&open.askers)).min(open.late_at));
-        renewal.min(self.check_at).min(self.newer_at).min(answer).min(self.hold.deadline())
+        question.min(answer).min(self.hold.deadline())
     }
 
     pub(super) fn as_blocker(&self, now: Moment) -> Blocker {
@@ -129,9 +130,9 @@ impl Held {
             || wanted.wants(Wants::Downgrade)
         {
             Some((About::Downgrade, Verb::Downgrade { token: token() }))
-        } else if wanted.newer {
+        } else if self.newer_at <= now {
             Some((About::Newer, Verb::Newer { token: token() }))
-        } else if wanted.check || wanted.wants(Wants::Check) {
+        } else if self.check_at <= now || wanted.wants(Wants::Check) {
             Some((About::Check, Verb::Check { token: token() }))
         } else {
             None
@@ -241,9 +242,12 @@ impl<W> Machine<W> {
     }
 
     /// Asks the server with the next question, unless it is known already.
-    fn want_newer(&mut self) {
-        if let Stage::Held(held) = &mut self.stage {
-            held.wanted.newer |= held.hold.demand.terms.newest && !held.hold.is_superseded();
+    fn want_newer(&mut self, now: Moment) {
+        if let Stage::Held(held) = &mut self.stage
+            && held.hold.demand.terms.newest
+            && !held.hold.is_superseded()
+        {
+            held.newer_at = held.newer_at.min(now);
         }
     }
 
@@ -272,16 +276,6 @@ impl<W> Machine<W> {
             open.late_at = Moment::NEVER;
             env.doubt(&held.hold, Fault::no_answer());
         }
-        if held.newer_at <= env.now {
-            held.newer_at = Moment::NEVER;
-            held.throttle.followed(env.now);
-            held.wanted.newer = true;
-        }
-        if held.check_at <= env.now {
-            held.check_at = Moment::NEVER;
-            held.throttle.followed(env.now);
-            held.wanted.check = true;
-        }
         self.ask_wanted(env);
     }
 
@@ -297,11 +291,17 @@ impl<W> Machine<W> {
             About::Renew => held.attempt.asked(held.lease.ttl),
             About::Cut => held.wanted.cut = false,
             About::Downgrade => held.wanted.downgrade = None,
-            About::Newer => held.wanted.newer = false,
             _ => {}
         }
-        if matches!(about, About::Renew | About::Check) {
-            held.wanted.check = false;
+        let news = match about {
+            About::Newer => Some(&mut held.newer_at),
+            // A renewal checks the hold as well.
+            About::Renew | About::Check => Some(&mut held.check_at),
+            _ => None,
+        };
+        if let Some(at) = news.filter(|at| **at <= env.now) {
+            *at = Moment::NEVER;
+            held.throttle.followed(env.now);
         }
         let demand = Arc::clone(&held.hold.demand);
         self.send(&demand, about, verb, env);
@@ -332,7 +332,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &mut self.stage else { return };
         match open.about {
             About::Renew | About::Cut => {
-                if env.listening {
+                if env.effects.listening {
                     env.observe(Observation::Renewed(held.hold.demand.sort()));
                 }
                 if planted!(RenewedFromAnswer) {
@@ -359,7 +359,7 @@ impl<W> Machine<W> {
             if *waited_for {
                 self.somebody_waits(env);
                 // The message that a newer call has come may be lost.
-                self.want_newer();
+                self.want_newer(env.now);
             }
         }
         for asker in open.askers {

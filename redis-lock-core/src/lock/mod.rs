@@ -90,8 +90,6 @@ pub(crate) struct Env<'a, W> {
     pub(crate) waiting: usize,
     /// When the server of its key has last answered any question, as far as that says something of the open one.
     pub(crate) answered: Moment,
-    /// Whether a subscriber listens to events.
-    pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
     pub(crate) pending: &'a PendingReleases,
     /// The id of the process that holds belong to.

@@ -90,10 +90,6 @@ pub(super) enum About {
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) askers: Askers,
-    /// Whether to ask if a newer call has come.
-    pub(super) newer: bool,
-    /// Whether to check the hold although no caller asked for that.
-    pub(super) check: bool,
     /// Set if the server may have lost the downgrade of a writer to a reader. The downgrade is repeated
     /// after a renewal that was sent then or later has its answer.
     pub(super) downgrade: Option<Moment>,

@@ -50,17 +50,26 @@ pub(crate) struct Reap {
     /// When the caller gets the error that no answer came in time.
     deadline: Moment,
     tries: u32,
-    /// Whether an earlier try, with an unknown outcome, may have released it.
-    may_be_done: bool,
+    /// What earlier tries have done.
+    past: PastTries,
     /// Whether an acquisition of it was open when it was given up.
     unanswered: bool,
     /// When the server will have forgotten the token without a release.
     gone_by: Moment,
-    was_answered: bool,
     /// Notes it until a server has answered it.
     pending: Option<PendingRelease>,
     /// Why the last try failed.
     fault: Option<Fault>,
+}
+
+/// What the tries to release a token have done by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PastTries {
+    Nothing,
+    /// A try with an unknown outcome may have released it.
+    Perhaps,
+    /// The server has answered.
+    Answered,
 }
 
 /// What to do after a try to release a token.
@@ -100,9 +109,8 @@ impl Reap {
             confirm: None,
             deadline: Moment::NEVER,
             tries: 0,
-            may_be_done: false,
+            past: PastTries::Nothing,
             gone_by: Moment::NEVER,
-            was_answered: false,
             pending: None,
             fault: None,
         }))
@@ -161,7 +169,7 @@ impl Reap {
 
     /// Notes that it is on its way, unless that was noted before.
     pub(crate) fn begin(&mut self, pending: &Arc<PendingReleases>, number: impl FnOnce() -> u64) {
-        if self.pending.is_none() && !self.was_answered {
+        if self.pending.is_none() && !self.was_answered() {
             self.pending = Some(PendingRelease::note(pending, &self.names, number()));
         }
     }
@@ -201,7 +209,7 @@ impl Reap {
     pub(crate) fn repeated(mut self: Box<Self>) -> Box<Self> {
         self.attempt.may_be_back();
         // The time at which it is given up stays that of the first try.
-        (self.tries, self.was_answered) = (1, true);
+        (self.tries, self.past) = (1, PastTries::Answered);
         self
     }
 
@@ -235,7 +243,7 @@ impl Reap {
 
     /// Whether the server has answered a try.
     pub(crate) fn was_answered(&self) -> bool {
-        self.was_answered
+        self.past == PastTries::Answered
     }
 
     #[cfg(test)]
@@ -305,7 +313,9 @@ impl Reap {
                 (confirmation, self.again(now))
             }
             Outcome::Unknown(fault) => {
-                self.may_be_done |= sent < self.held_until && !planted!(TryForgotten);
+                if sent < self.held_until && !self.was_answered() && !planted!(TryForgotten) {
+                    self.past = PastTries::Perhaps;
+                }
                 self.fault = Some(fault);
                 // The connection of the release broke as well, and an acquisition on it may still be
                 // executed.
@@ -321,7 +331,7 @@ impl Reap {
     fn answered(mut self: Box<Self>, is_rest_left: bool, now: Moment) -> Next {
         self.unanswered &= is_rest_left;
         // The fault would change the pause before the next repetition.
-        (self.was_answered, self.fault, self.pending) = (true, None, None);
+        (self.past, self.fault, self.pending) = (PastTries::Answered, None, None);
         let until = match self.attempt.on_server() {
             _ if is_rest_left => self.gone_by,
             OnServer::InDoubt { until } => until,
@@ -384,7 +394,7 @@ impl Reap {
         // completed would have its mark.
         let completes = mark.is_some_and(|mark| Mark::read_done(&mark).is_some());
         let others_token = planted!(OthersTokenIsLoss) && by.is_some();
-        if self.may_be_done && !completes && !others_token {
+        if self.past == PastTries::Perhaps && !completes && !others_token {
             return Ok(());
         }
         Err(LockError::Lost {

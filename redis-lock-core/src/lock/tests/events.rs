@@ -7,7 +7,7 @@ impl Bench {
     /// A machine that a subscriber listens to.
     fn listening() -> Self {
         let mut bench = Self::new();
-        bench.listening = true;
+        bench.effects.listening = true;
         bench
     }
 }
@@ -151,7 +151,7 @@ fn renewals_and_missed_renewals_are_reported() {
     let missed = |later: &Later<u64>| matches!(observed(later), Some(Observation::Missed { .. }));
     for listening in [true, false] {
         let mut bench = Bench::new();
-        bench.listening = listening;
+        bench.effects.listening = listening;
         let _hold = bench.hold(1, demand("k"));
         bench.tick(10_001);
         let renew = bench.asked();

@@ -51,7 +51,6 @@ pub(crate) struct Bench {
     line: LineView,
     waiting: usize,
     answered: Moment,
-    listening: bool,
     spread: u8,
 }
 
@@ -90,7 +89,6 @@ impl Bench {
             line: LineView::HasRoom,
             waiting: 0,
             answered: Moment::START,
-            listening: false,
             spread: 0,
         }
     }
@@ -110,7 +108,6 @@ impl Bench {
             answered: self.answered,
             manager: &self.manager,
             spread: self.spread,
-            listening: self.listening,
             numbers: &self.numbers,
             pending: &self.pending,
             process: crate::domain::env::process(),
