@@ -15,6 +15,7 @@ const BATCH: Duration = Duration::from_secs(60);
 const STRIDE: u64 = 10_000_000;
 
 /// Of the ways and of what is looked for, the first that is chosen counts.
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 #[derive(Args)]
 pub(crate) struct SimulateOptions {
     /// For how long; 1 by default, 60 over all small histories

@@ -30,6 +30,7 @@ pub(crate) struct Adopted {
 }
 
 /// The options of a request, as given.
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
@@ -361,6 +362,7 @@ impl From<Duration> for Wait {
 }
 
 /// The checked options of a request, whatever its key.
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LockTerms {
     /// In whole milliseconds; `None` never expires.

@@ -85,12 +85,9 @@ impl Kind {
         match self {
             Self::Mutex => Traits { is_pooled: true, ..exclusive },
             Self::All { .. } => Traits { name: "all", ..exclusive },
-            Self::Write => Traits {
-                name: "write",
-                family: Family::ReadWrite,
-                mode: Some("w"),
-                ..exclusive
-            },
+            Self::Write => {
+                Traits { name: "write", family: Family::ReadWrite, mode: Some("w"), ..exclusive }
+            }
             Self::Read => Traits {
                 name: "read",
                 family: Family::ReadWrite,

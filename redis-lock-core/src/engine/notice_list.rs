@@ -27,10 +27,18 @@ struct List<N> {
     is_over: bool,
     /// Whether there are some that the thread which added them does not carry out.
     is_left: bool,
-    /// Whether some were added since the engine last looked.
-    is_added_to: bool,
-    /// Whether the engine is going to look soon, so that it need not be woken for what is added.
-    is_watched: bool,
+    watch: Watch,
+}
+
+/// Whether the engine looks after the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Watch {
+    /// It has to be woken for what is added.
+    Asleep,
+    /// It is going to look soon.
+    Awake,
+    /// The same, and some were added since it last looked.
+    AddedTo,
 }
 
 impl<N> Default for NoticeList<N> {
@@ -41,8 +49,7 @@ impl<N> Default for NoticeList<N> {
             idle: 0,
             is_over: false,
             is_left: false,
-            is_added_to: false,
-            is_watched: false,
+            watch: Watch::Asleep,
         };
         Self { list: Mutex::new(list), news: Condvar::new() }
     }
@@ -72,8 +79,8 @@ impl<N> NoticeList<N> {
         let mut list = self.list();
         list.is_left |= is_left;
         list.notices.extend(notices.drain(..).map(|notice| (now, notice)));
-        list.is_added_to = true;
-        !list.is_watched
+        let before = std::mem::replace(&mut list.watch, Watch::AddedTo);
+        before == Watch::Asleep
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -106,8 +113,9 @@ impl<N> NoticeList<N> {
     pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
         let mut list = self.list();
         // While some are added all the time, it looks now and then, and is not woken for each.
-        let was_added_to = std::mem::take(&mut list.is_added_to);
-        list.is_watched = was_added_to || !list.notices.is_empty();
+        let was_added_to = list.watch == Watch::AddedTo;
+        let looks_again = was_added_to || !list.notices.is_empty();
+        list.watch = if looks_again { Watch::Awake } else { Watch::Asleep };
         let Some((oldest, _)) = list.notices.front() else {
             return if was_added_to { now.after(STUCK) } else { Moment::NEVER };
         };

@@ -134,6 +134,7 @@ pub(crate) struct Keep {
 }
 
 /// What an acquisition asks for.
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
     pub(crate) token: Arc<str>,
@@ -306,6 +307,7 @@ impl Answer {
 }
 
 /// The holder that keeps an acquisition from getting the lock.
+#[expect(clippy::struct_excessive_bools, reason = "what a reply says")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Blocker {
     /// The holder's value, where one holder can be named.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::faults::{Faults, Flow, contains};
 
 /// What is known of one connection through a proxy.
+#[expect(clippy::struct_excessive_bools, reason = "facts that a test reads")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     /// Connections are counted from 0.

@@ -8,6 +8,7 @@ use super::{LONGEST_TTL, TTL, WAIT};
 
 /// What a request asks for beside the lock. Each is now and then another than usual, so that all of them
 /// meet.
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     ttl: Duration,

@@ -13,6 +13,7 @@ enum Part {
     Own,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "facts about a line")]
 struct Declared<'a> {
     number: usize,
     /// What is declared or used, and whether others see it.

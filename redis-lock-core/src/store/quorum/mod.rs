@@ -79,7 +79,7 @@ impl QuorumConnector {
             if let Some(fault) = wire.misuse() {
                 return Err(fault);
             }
-            if wire.nodes.iter().filter(|node| node.note.is_answered).count() >= needed {
+            if wire.nodes.iter().filter(|node| node.note.agrees.is_some()).count() >= needed {
                 enough_since.get_or_insert_with(Instant::now);
             }
             let until = match enough_since {
@@ -87,7 +87,7 @@ impl QuorumConnector {
                 Some(_) if wire.sees_another_card() => begin + self.time_limit * 3 / 4,
                 Some(since) => end.min(since + others),
             };
-            let settled = |node: &Node| node.note.is_answered || node.trouble().is_some();
+            let settled = |node: &Node| node.note.agrees.is_some() || node.trouble().is_some();
             let is_done = wire.nodes.iter().all(settled) && wire.has_compared();
             if is_done || Instant::now() >= until {
                 break;

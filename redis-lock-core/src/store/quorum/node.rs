@@ -76,10 +76,9 @@ impl Ask {
 /// What a connection has to do with the `rejoin` that its node has.
 #[derive(Debug, Default)]
 pub(super) struct RejoinNote {
-    /// Whether the node has this client's value, or a longer one that this client adopts.
-    pub(super) is_agreed: bool,
-    /// Whether the node has answered, even by a refusal.
-    pub(super) is_answered: bool,
+    /// Whether the node has this client's value, or a longer one that this client adopts. `None` until it has
+    /// answered, even by a refusal.
+    pub(super) agrees: Option<bool>,
     pub(super) is_under_way: bool,
     pub(super) next: Moment,
 }
@@ -367,7 +366,7 @@ impl Node {
     /// Why its grant does not count now, if it does not.
     pub(super) fn bar(&self, now: Moment) -> Option<Vote> {
         // Until its clients' `rejoin` is known, so is not how old it has to be.
-        self.seat.bar(now).or_else(|| (!self.note.is_agreed).then_some(Vote::Young))
+        self.seat.bar(now).or_else(|| (self.note.agrees != Some(true)).then_some(Vote::Young))
     }
 
     /// Why it can't be asked.

@@ -38,7 +38,8 @@ impl Node {
 
     /// The node has this client's `rejoin`, or another one.
     pub(super) fn noted(&mut self, answer: &Result<Answer, Fault>, now: Moment) {
-        (self.note.is_under_way, self.note.is_answered) = (false, true);
+        self.note.is_under_way = false;
+        self.note.agrees.get_or_insert(false);
         let found = match answer {
             Ok(Answer::Busy(blocker)) => blocker.value.as_deref().and_then(|it| it.parse().ok()),
             Ok(_) => None,
@@ -55,7 +56,7 @@ impl Node {
             return self.note_rejoin(now);
         }
         found.into_iter().for_each(|longer| self.seat.found_rejoin(longer));
-        self.note.is_agreed = true;
+        self.note.agrees = Some(true);
     }
 }
 

@@ -28,6 +28,7 @@ use crate::store::{Answer, Command, MOST_SHOWN, ServerView, Verb};
 const MOST_BYTES: usize = 200;
 
 /// What a command reads of its lock, and which keys must not change before the write.
+#[expect(clippy::struct_excessive_bools, reason = "a list of what is read")]
 #[derive(Clone, Debug)]
 pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
