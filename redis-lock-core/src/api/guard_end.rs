@@ -225,6 +225,6 @@ struct SharingGuard<'a> {
 impl Drop for SharingGuard<'_> {
     fn drop(&mut self) {
         let Guard { locks, id, hold, .. } = self.guard;
-        locks.link().ask(id, |machine, env| machine.share_ended(hold, self.is_good, env));
+        locks.link().ask(id, |machine, env| machine.on_share_end(hold, self.is_good, env));
     }
 }

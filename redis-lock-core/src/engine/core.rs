@@ -384,7 +384,7 @@ impl Core {
 
     /// A connection to a place was made, for the first time or again.
     pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
-        self.step_all_at(place, work, |machine, env| machine.connected(env));
+        self.step_all_at(place, work, |machine, env| machine.on_connected(env));
     }
 
     /// Changes all machines of the locks that a place has.

@@ -83,7 +83,7 @@ impl Core {
             _ => 0,
         };
         self.step_in(id, None, waiting, work, |machine, env| {
-            machine.outcome(number, outcome, env);
+            machine.on_outcome(number, outcome, env);
         });
         if is_unknown {
             self.places.of(&id.main).path.traffic().unknown_reported(number);
@@ -387,7 +387,7 @@ impl Core {
         if !moved.is_empty() {
             // Machines whose lock is at another place now ask, or renew, at once.
             let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
-            self.step_where(&has_moved, work, |machine, env| machine.connected(env));
+            self.step_where(&has_moved, work, |machine, env| machine.on_connected(env));
             self.send(work);
         }
     }

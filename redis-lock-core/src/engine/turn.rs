@@ -129,19 +129,19 @@ impl Core {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index.lock().get(token.as_str()).cloned() else { return };
                 self.step(&id, work, |machine, env| {
-                    machine.hinted(&token, waited_for, env);
+                    machine.on_hint(&token, waited_for, env);
                 });
             }
             Event::WaitedFor { key } => {
                 let id = LockId::mutex(&key);
-                self.step(&id, work, |machine, env| machine.somebody_waits(env));
+                self.step(&id, work, |machine, env| machine.on_waited_for(env));
             }
             Event::Asked { key, token } => {
                 let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
                 self.step(&id, work, |machine, env| {
                     let now = env.now;
                     let may_answer = || self.in_use_answers.may_answer(now);
-                    machine.asked_for(&asker, may_answer, env);
+                    machine.on_asked_for(&asker, may_answer, env);
                 });
             }
             Event::Forced { token } => {
@@ -160,7 +160,7 @@ impl Core {
                     // asked there. No message reported what changed before the subscription began.
                     self.look_soon();
                 }
-                self.step_all_at(place.id, work, |machine, env| machine.listening(env));
+                self.step_all_at(place.id, work, |machine, env| machine.on_listening(env));
             }
         }
     }
@@ -185,7 +185,7 @@ impl Core {
                 shard.get(&id).and_then(|resident| resident.machine.leased().cloned())
             };
             if leased.is_some_and(|leased| tokens.contains(&*leased)) {
-                self.step(&id, work, |machine, env| machine.forced(env));
+                self.step(&id, work, |machine, env| machine.on_forced(env));
             }
         }
     }

@@ -294,33 +294,38 @@ impl<W> Machine<W> {
     }
 
     /// Handles the outcome of a question while contending.
-    pub(super) fn contended(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
+    pub(super) fn on_outcome_contending(
+        &mut self,
+        open: Open,
+        outcome: Outcome,
+        env: &mut Env<'_, W>,
+    ) {
         match outcome {
             Outcome::Answered(Answer::Held { fence, slot }) => {
-                self.granted(&open, (fence, slot), env);
+                self.on_granted(&open, (fence, slot), env);
             }
-            Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env),
-            Outcome::Answered(Answer::Superseded { held }) => self.superseded(held, env),
+            Outcome::Answered(Answer::Busy(blocker)) => self.on_busy(&open, blocker, env),
+            Outcome::Answered(Answer::Superseded { held }) => self.on_superseded(held, env),
             Outcome::Answered(Answer::Crowded { waiting, holder, left }) => {
-                self.crowded_out(&open, waiting, holder.as_deref().map(|it| (it, left)), env);
+                self.on_crowded(&open, waiting, holder.as_deref().map(|it| (it, left)), env);
             }
-            Outcome::Answered(Answer::Shared(value)) => self.got_shared(&value, env),
+            Outcome::Answered(Answer::Shared(value)) => self.on_shared(&value, env),
             Outcome::Answered(Answer::Renewed { slot, .. }) => {
-                self.granted(&open, (None, slot), env);
+                self.on_granted(&open, (None, slot), env);
             }
-            Outcome::Answered(Answer::Done) => self.granted(&open, (None, None), env),
+            Outcome::Answered(Answer::Done) => self.on_granted(&open, (None, None), env),
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = super::lost_to(by.as_deref(), because.as_deref());
                 self.not_adopted(&reason, env);
             }
             Outcome::Answered(_) => self.start_over(None, env),
-            Outcome::Refused(fault) => self.failed(&open, fault, env),
+            Outcome::Refused(fault) => self.on_failure(&open, fault, env),
             Outcome::Unknown(fault) => {
                 if let Stage::Contending(contending) = &mut self.stage {
                     // It may have been written long after it was created.
                     contending.attempt.doubt(env.now, open.ttl);
                 }
-                self.failed(&open, fault, env);
+                self.on_failure(&open, fault, env);
             }
         }
     }
@@ -343,7 +348,7 @@ impl<W> Machine<W> {
     }
 
     /// A message says that this token was granted the lock, which only the server can confirm.
-    pub(crate) fn hinted(&mut self, token: &str, waited_for: bool, env: &mut Env<'_, W>) {
+    pub(crate) fn on_hint(&mut self, token: &str, waited_for: bool, env: &mut Env<'_, W>) {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
         if is_it && !planted!(HintNotFollowed) {
             self.waited_for |= waited_for;
@@ -367,7 +372,7 @@ impl<W> Machine<W> {
         }
     }
 
-    fn granted(&mut self, open: &Open, (fence, slot): Numbers, env: &mut Env<'_, W>) {
+    fn on_granted(&mut self, open: &Open, (fence, slot): Numbers, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if Lease::granted(open, &contending.attempt).end <= env.now {
             return self.spent(open, env);
@@ -392,7 +397,7 @@ impl<W> Machine<W> {
                 self.take_fresh_token(None, env);
                 let what = "the server granted the lock without the number that was asked for";
                 let fault = Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol);
-                return self.failed(open, fault, env);
+                return self.on_failure(open, fault, env);
             }
             // The question was that of a caller who wanted no numbers, and has left.
             return self.ask_again(env);
@@ -409,7 +414,7 @@ impl<W> Machine<W> {
         }
     }
 
-    fn refused(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {
+    fn on_busy(&mut self, open: &Open, blocker: Blocker, env: &mut Env<'_, W>) {
         self.contended = true;
         self.refuse_crowd(open, env);
         let Stage::Contending(contending) = &mut self.stage else { return };

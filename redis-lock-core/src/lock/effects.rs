@@ -1,4 +1,4 @@
-//! The effects of a machine's step, and what becomes of the tokens that it moves when a bug makes it panic.
+//! The effects of a step of a machine, its end, and what becomes of its tokens when a bug makes it panic.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::names::Names;
-use crate::domain::status::IdleEvent;
+use crate::domain::status::{IdleEnd, IdleEvent};
 use crate::domain::value::StoredValue;
 use crate::observe::Observation;
 use crate::store::Command;
+use crate::store::wire::contained;
 use crate::{LockError, LossReason, Token};
 
 /// What follows one step of a machine, in order.
@@ -149,6 +150,48 @@ impl<W> Env<'_, W> {
             let mut attempt = Attempt::new(token, ttl).with_margin(demand.terms.margin);
             attempt.asked(ttl);
             self.part(Reap::of(attempt, None, &demand));
+        }
+    }
+}
+
+impl<W> Machine<W> {
+    /// Ends everything: waiters are refused, and the present hold is lost.
+    pub(crate) fn close(&mut self, error: &LockError, reason: &LossReason, env: &mut Env<'_, W>) {
+        self.refuse_all(error, env);
+        self.revoke(reason, env);
+        self.part_with_lapsed(|_| true, env);
+    }
+
+    /// Refuses all waiters, and gives an idle lease back. The present hold continues.
+    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &mut Env<'_, W>) {
+        for waiter in self.waiters.drain() {
+            env.fail(waiter.handle, error.clone());
+        }
+        self.give_up_kept(IdleEnd::Shutdown, env);
+        self.abandon_if_unwanted(env);
+    }
+
+    /// A bug has made a step panic. What the machine knows may be wrong, so its hold ends as lost, those who
+    /// wait are refused, and every token that the step had in hand is released.
+    pub(crate) fn fail(&mut self, fault: &Fault, env: &mut Env<'_, W>) {
+        let error = LockError::backend(None, fault);
+        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
+        if contained(|| self.close(&error, &reason, env)).is_err() {
+            let mut broken = std::mem::replace(self, Self::new());
+            for waiter in broken.waiters.drain() {
+                env.fail(waiter.handle, error.clone());
+            }
+            env.effects.moved.extend(Moved::of(&broken.stage));
+            env.effects.later.push(Later::Broken(Box::new(broken)));
+        }
+        for moved in std::mem::take(&mut env.effects.moved) {
+            env.salvage(moved, &reason);
+        }
+        for outgoing in &mut env.effects.out {
+            if let Outgoing::Part(reap) = outgoing {
+                // The step may have panicked over a question without an answer.
+                reap.doubt_all(env.now);
+            }
         }
     }
 }

@@ -1,23 +1,18 @@
-//! The errors for callers that do not get the lock, and for all callers when a lock ends.
+//! The errors for callers that do not get the lock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::contend::Contending;
-use super::effects::Moved;
 use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::retry_at;
 use super::waiters::{busy, unanswered};
-use super::{Env, Heard, Later, LineStanding, Machine, Outgoing, Stage, WaitingCall};
+use super::{Env, Heard, LineStanding, Machine, Stage, WaitingCall};
 use crate::domain::clock::Moment;
-use crate::domain::demand::ENDLESS;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::mark::Mark;
-use crate::domain::status::{Done, IdleEnd};
-use crate::observe::Observation;
-use crate::store::wire::contained;
-use crate::{LockError, LossReason, Token};
+use crate::domain::status::Done;
+use crate::{LockError, Token};
 
 /// How often the lock is asked for while an earlier release has no answer.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
@@ -99,7 +94,7 @@ impl<W> Machine<W> {
     }
 
     /// Why a waiter does not get the lock, according to the last answer.
-    fn refusal(&self, waiter: &WaitingCall<W>, now: Moment) -> LockError {
+    pub(super) fn refusal(&self, waiter: &WaitingCall<W>, now: Moment) -> LockError {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
             Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
@@ -116,7 +111,7 @@ impl<W> Machine<W> {
         let took = env.now.since(open.sent);
         let what =
             format!("the answer took {took:.1?}, longer than the lease; ask for a longer one");
-        self.failed(open, Fault::new(FaultClass::Late, what), env);
+        self.on_failure(open, Fault::new(FaultClass::Late, what), env);
     }
 
     /// A release of this process was on its way when the lock was asked for, so what makes the lock busy may
@@ -132,7 +127,7 @@ impl<W> Machine<W> {
         }
     }
 
-    pub(super) fn failed(&mut self, open: &Open, fault: Fault, env: &mut Env<'_, W>) {
+    pub(super) fn on_failure(&mut self, open: &Open, fault: Fault, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.heard.failures = contending.heard.failures.saturating_add(1);
         let (class, failures) = (fault.class, contending.heard.failures);
@@ -180,76 +175,7 @@ impl<W> Machine<W> {
         };
         LockError::backend(Some(waiter.demand.key()), &fault)
     }
-}
 
-impl Contending {
-    /// Whether the last answer says what a waiter that came as this one did wants to know.
-    pub(super) fn is_answer_for<W>(&self, waiter: &WaitingCall<W>) -> bool {
-        let is_behind = matches!(&self.heard.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
-        self.heard.answered_at >= waiter.asked && !is_behind
-    }
-
-    /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
-    /// answer: a server that has answered since the waiter came did not fail it.
-    pub(super) fn refusal<W>(
-        &self,
-        waiter: &WaitingCall<W>,
-        heard: Moment,
-        now: Moment,
-    ) -> LockError {
-        match &self.heard.last_answer {
-            LastAnswer::Failed(fault) if self.heard.answered_at >= waiter.asked => {
-                LockError::backend(Some(waiter.demand.key()), fault)
-            }
-            LastAnswer::Behind(release, _) if waiter.id > *release => {
-                let what = "the server did not answer an earlier release of this process";
-                let fault = Fault::new(FaultClass::Late, what);
-                LockError::backend(Some(waiter.demand.key()), &fault)
-            }
-            _ if heard < waiter.asked => unanswered(waiter),
-            LastAnswer::Busy(blocker) | LastAnswer::Behind(_, blocker) => {
-                busy(waiter, Some(blocker), now)
-            }
-            LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
-        }
-    }
-}
-
-/// How many calls wait in machines of one key.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Crowd {
-    waiting: usize,
-    /// Of how many machines the first question is open, so that they may get the lock at once.
-    asking: usize,
-    /// How many calls have to wait for certain, because the server has refused them.
-    pub(crate) refused: usize,
-    /// How many machines have the lock.
-    held: usize,
-}
-
-impl Crowd {
-    pub(crate) fn joins(&mut self, other: Self) {
-        self.waiting += other.waiting;
-        self.asking += other.asking;
-        self.refused += other.refused;
-        self.held += other.held;
-    }
-
-    pub(crate) fn leaves(&mut self, other: Self) {
-        self.waiting -= other.waiting;
-        self.asking -= other.asking;
-        self.refused -= other.refused;
-        self.held -= other.held;
-    }
-
-    /// How many have to wait. One whose first question is open may get the lock at once, so it does not
-    /// count, unless this process has the lock.
-    pub(crate) fn waiting(self) -> usize {
-        if self.held > 0 { self.waiting } else { self.waiting.saturating_sub(self.asking) }
-    }
-}
-
-impl<W> Machine<W> {
     pub(crate) fn crowd(&self) -> Crowd {
         let mut crowd = Crowd { waiting: self.waiters.waiting(), ..Crowd::default() };
         match &self.stage {
@@ -288,7 +214,7 @@ impl<W> Machine<W> {
     }
 
     /// A newer call has come, so this call, which has a separate machine, ends.
-    pub(super) fn superseded(&mut self, held: bool, env: &mut Env<'_, W>) {
+    pub(super) fn on_superseded(&mut self, held: bool, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if !held {
             contending.attempt.left_nothing();
@@ -302,7 +228,7 @@ impl<W> Machine<W> {
 
     /// Too many tokens wait in line at the server, so this call, which has a separate machine,
     /// must leave.
-    pub(super) fn crowded_out(
+    pub(super) fn on_crowded(
         &mut self,
         open: &Open,
         waiting: usize,
@@ -328,48 +254,6 @@ impl<W> Machine<W> {
             || self.waiters.first().is_some_and(|first| first.id != id)
     }
 
-    /// Ends everything: waiters are refused, and the present hold is lost.
-    pub(crate) fn close(&mut self, error: &LockError, reason: &LossReason, env: &mut Env<'_, W>) {
-        self.refuse_all(error, env);
-        self.revoke(reason, env);
-        self.part_with_lapsed(|_| true, env);
-    }
-
-    /// Refuses all waiters, and gives an idle lease back. The present hold continues.
-    pub(crate) fn refuse_all(&mut self, error: &LockError, env: &mut Env<'_, W>) {
-        for waiter in self.waiters.drain() {
-            env.fail(waiter.handle, error.clone());
-        }
-        self.give_up_kept(IdleEnd::Shutdown, env);
-        self.abandon_if_unwanted(env);
-    }
-
-    /// A bug has made a step panic. What the machine knows may be wrong, so its hold ends as lost, those who
-    /// wait are refused, and every token that the step had in hand is released.
-    pub(crate) fn fail(&mut self, fault: &Fault, env: &mut Env<'_, W>) {
-        let error = LockError::backend(None, fault);
-        let reason = LossReason::Removed { because: Some(fault.what.clone()) };
-        if contained(|| self.close(&error, &reason, env)).is_err() {
-            let mut broken = std::mem::replace(self, Self::new());
-            for waiter in broken.waiters.drain() {
-                env.fail(waiter.handle, error.clone());
-            }
-            env.effects.moved.extend(Moved::of(&broken.stage));
-            env.effects.later.push(Later::Broken(Box::new(broken)));
-        }
-        for moved in std::mem::take(&mut env.effects.moved) {
-            env.salvage(moved, &reason);
-        }
-        for outgoing in &mut env.effects.out {
-            if let Outgoing::Part(reap) = outgoing {
-                // The step may have panicked over a question without an answer.
-                reap.doubt_all(env.now);
-            }
-        }
-    }
-}
-
-impl<W> Machine<W> {
     /// Tells callers what a value at the key says to them: that what they want to do once was done, or that a
     /// call with other input does it, or has done it. Returns whether calls that want to know such came after the
     /// question was sent. Where nothing was done, those who were let in, and are too many, are refused.
@@ -448,38 +332,69 @@ impl<W> Machine<W> {
     }
 }
 
-/// How long a call waits before subscribers get an event. They get another after twice that time,
-/// and so on.
-const LONG: Duration = Duration::from_secs(30);
-
-impl<W> Machine<W> {
-    /// When to report that the first waiter has waited long. While this process has the lock, that
-    /// counts from the grant. A queue in which each waiter gets its turn causes at most one report in
-    /// that time.
-    pub(super) fn long_wait_due(&self) -> Moment {
-        // Those who want to lead wait through outages, and have nothing else to do.
-        let can_be_long = |first: &&WaitingCall<W>| first.demand.terms.outage < ENDLESS;
-        let Some(first) = self.waiters.first().filter(can_be_long) else { return Moment::NEVER };
-        let since = match &self.stage {
-            Stage::Held(held) => first.asked.max(held.hold.since),
-            _ => first.asked,
-        };
-        let next = since.after(LONG.max(self.warned.since(since).saturating_mul(2)));
-        next.max(self.warned.after(LONG))
+impl Contending {
+    /// Whether the last answer says what a waiter that came as this one did wants to know.
+    pub(super) fn is_answer_for<W>(&self, waiter: &WaitingCall<W>) -> bool {
+        let is_behind = matches!(&self.heard.last_answer, LastAnswer::Behind(release, _) if waiter.id > *release);
+        self.heard.answered_at >= waiter.asked && !is_behind
     }
 
-    pub(super) fn tell_long_wait(&mut self, env: &mut Env<'_, W>) {
-        if self.long_wait_due() > env.now {
-            return;
+    /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
+    /// answer: a server that has answered since the waiter came did not fail it.
+    pub(super) fn refusal<W>(
+        &self,
+        waiter: &WaitingCall<W>,
+        heard: Moment,
+        now: Moment,
+    ) -> LockError {
+        match &self.heard.last_answer {
+            LastAnswer::Failed(fault) if self.heard.answered_at >= waiter.asked => {
+                LockError::backend(Some(waiter.demand.key()), fault)
+            }
+            LastAnswer::Behind(release, _) if waiter.id > *release => {
+                let what = "the server did not answer an earlier release of this process";
+                let fault = Fault::new(FaultClass::Late, what);
+                LockError::backend(Some(waiter.demand.key()), &fault)
+            }
+            _ if heard < waiter.asked => unanswered(waiter),
+            LastAnswer::Busy(blocker) | LastAnswer::Behind(_, blocker) => {
+                busy(waiter, Some(blocker), now)
+            }
+            LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
         }
-        self.warned = env.now;
-        let Some(first) = self.waiters.first() else { return };
-        // That a server fails is told of by itself.
-        if let error @ LockError::Busy { .. } = self.refusal(first, env.now)
-            && self.standing() != LineStanding::HeldBack
-        {
-            let demand = Arc::clone(&first.demand);
-            env.observe(Observation::LongWait(demand, Box::new(error)));
-        }
+    }
+}
+
+/// How many calls wait in machines of one key.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Crowd {
+    waiting: usize,
+    /// Of how many machines the first question is open, so that they may get the lock at once.
+    asking: usize,
+    /// How many calls have to wait for certain, because the server has refused them.
+    pub(crate) refused: usize,
+    /// How many machines have the lock.
+    held: usize,
+}
+
+impl Crowd {
+    pub(crate) fn joins(&mut self, other: Self) {
+        self.waiting += other.waiting;
+        self.asking += other.asking;
+        self.refused += other.refused;
+        self.held += other.held;
+    }
+
+    pub(crate) fn leaves(&mut self, other: Self) {
+        self.waiting -= other.waiting;
+        self.asking -= other.asking;
+        self.refused -= other.refused;
+        self.held -= other.held;
+    }
+
+    /// How many have to wait. One whose first question is open may get the lock at once, so it does not
+    /// count, unless this process has the lock.
+    pub(crate) fn waiting(self) -> usize {
+        if self.held > 0 { self.waiting } else { self.waiting.saturating_sub(self.asking) }
     }
 }

@@ -204,7 +204,7 @@ impl<W> Machine<W> {
     }
 
     /// A message says that the hold was ended by force. Only the server knows whether that is true.
-    pub(crate) fn forced(&mut self, env: &mut Env<'_, W>) {
+    pub(crate) fn on_forced(&mut self, env: &mut Env<'_, W>) {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
@@ -252,7 +252,7 @@ impl<W> Machine<W> {
     }
 
     /// A newer call has come: the body is to leave, and the lock is given back then.
-    fn asked_to_leave(&mut self, env: &mut Env<'_, W>) {
+    fn on_newer_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         self.waited_for = true;
         if held.hold.supersede() {
@@ -311,24 +311,24 @@ impl<W> Machine<W> {
     }
 
     /// Handles the outcome of a question about the hold.
-    pub(super) fn held(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
+    pub(super) fn on_outcome_held(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         match outcome {
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = lost_to(by.as_deref(), because.as_deref());
-                self.gone(open, reason, env);
+                self.on_gone(open, reason, env);
             }
             Outcome::Answered(answer) => {
                 if let Answer::Superseded { .. } = answer {
-                    self.asked_to_leave(env);
+                    self.on_newer_call(env);
                 }
-                self.confirmed(open, &answer, env);
+                self.on_confirmed(open, &answer, env);
             }
-            Outcome::Refused(fault) => self.missed(open, &fault, false, env),
-            Outcome::Unknown(fault) => self.missed(open, &fault, true, env),
+            Outcome::Refused(fault) => self.on_missed(open, &fault, false, env),
+            Outcome::Unknown(fault) => self.on_missed(open, &fault, true, env),
         }
     }
 
-    fn confirmed(&mut self, mut open: Open, answer: &Answer, env: &mut Env<'_, W>) {
+    fn on_confirmed(&mut self, mut open: Open, answer: &Answer, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         match open.about {
             About::Renew | About::Cut => {
@@ -357,7 +357,7 @@ impl<W> Machine<W> {
             // The server's clock was set back, so its lease would last that much longer than ours.
             held.wanted.cut = is_ours_alone && longer.is_some_and(|left| left > most);
             if *waited_for {
-                self.somebody_waits(env);
+                self.on_waited_for(env);
                 // The message that a newer call has come may be lost.
                 self.want_newer(env.now);
             }
@@ -370,7 +370,7 @@ impl<W> Machine<W> {
     }
 
     /// A question about the hold has no answer. The known lease runs on.
-    fn missed(&mut self, open: Open, fault: &Fault, is_unknown: bool, env: &mut Env<'_, W>) {
+    fn on_missed(&mut self, open: Open, fault: &Fault, is_unknown: bool, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let demand = Arc::clone(&held.hold.demand);
         if is_unknown && open.about == About::Cut {
@@ -414,11 +414,11 @@ impl<W> Machine<W> {
     }
 
     /// The server says that the token does not have the lock.
-    fn gone(&mut self, open: Open, reason: LossReason, env: &mut Env<'_, W>) {
+    fn on_gone(&mut self, open: Open, reason: LossReason, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         held.hold.lose(env.now, reason);
         held.wanted.askers.extend(open.askers);
-        self.lost(true, env);
+        self.on_lost(true, env);
     }
 
     /// Notices when the lease has ended, and turns to the next waiter.
@@ -426,13 +426,13 @@ impl<W> Machine<W> {
         if let Stage::Held(held) = &self.stage
             && held.hold.quiet_loss(env.now).is_some()
         {
-            self.lost(false, env);
+            self.on_lost(false, env);
         }
     }
 
     /// The hold was lost. `is_gone` means that the server itself has reported that the token is
     /// gone.
-    fn lost(&mut self, is_gone: bool, env: &mut Env<'_, W>) {
+    fn on_lost(&mut self, is_gone: bool, env: &mut Env<'_, W>) {
         let Some(held) = self.take_held(env) else { return };
         // The process that gave an adopted token away may still rely on it: a lease that ran out
         // here may run on there, and it ends by itself. Where the server has nothing of it, nobody

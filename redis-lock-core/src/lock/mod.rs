@@ -126,7 +126,7 @@ impl<W> Env<'_, W> {
     }
 }
 
-/// One lock in this process.
+/// One lock in this process. `on_*` handles what comes in: outcomes, messages, news of the connection.
 #[derive(Debug)]
 pub(crate) struct Machine<W> {
     waiters: Waiters<W>,
@@ -387,7 +387,7 @@ impl<W> Machine<W> {
     }
 
     /// Handles the outcome of a question.
-    pub(crate) fn outcome(&mut self, number: u64, outcome: Outcome, env: &mut Env<'_, W>) {
+    pub(crate) fn on_outcome(&mut self, number: u64, outcome: Outcome, env: &mut Env<'_, W>) {
         let Some(open) = self.open.take_if(|open| open.number == number || planted!(AnyAnswer))
         else {
             #[cfg(test)]
@@ -400,15 +400,15 @@ impl<W> Machine<W> {
             self.heard = self.heard.max(open.sent);
         }
         match &self.stage {
-            Stage::Contending(_) => self.contended(open, outcome, env),
-            Stage::Held(_) => self.held(open, outcome, env),
-            Stage::Kept(_) => self.kept(open, outcome, env),
+            Stage::Contending(_) => self.on_outcome_contending(open, outcome, env),
+            Stage::Held(_) => self.on_outcome_held(open, outcome, env),
+            Stage::Kept(_) => self.on_outcome_kept(open, outcome, env),
             Stage::Idle | Stage::Sharing(_) => {}
         }
     }
 
     /// A connection was made: waiters look, holders renew.
-    pub(crate) fn connected(&mut self, env: &mut Env<'_, W>) {
+    pub(crate) fn on_connected(&mut self, env: &mut Env<'_, W>) {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.renew_soon(env.now);
@@ -426,7 +426,7 @@ impl<W> Machine<W> {
     }
 
     /// Messages arrive from now on, or no longer do: waiters look.
-    pub(crate) fn listening(&mut self, env: &mut Env<'_, W>) {
+    pub(crate) fn on_listening(&mut self, env: &mut Env<'_, W>) {
         match self.stage {
             Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env),
             _ => self.look_soon(env),
@@ -434,7 +434,7 @@ impl<W> Machine<W> {
     }
 
     /// A message says that another process waits.
-    pub(crate) fn somebody_waits(&mut self, env: &mut Env<'_, W>) {
+    pub(crate) fn on_waited_for(&mut self, env: &mut Env<'_, W>) {
         self.waited_for = true;
         match &mut self.stage {
             Stage::Held(held) => held.turn.shorten(env.now),

@@ -342,7 +342,7 @@ impl<W> Machine<W> {
     }
 
     /// Handles the outcome of the renewal of a kept lease.
-    pub(super) fn kept(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
+    pub(super) fn on_outcome_kept(&mut self, open: Open, outcome: Outcome, env: &mut Env<'_, W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         match outcome {
             Outcome::Answered(Answer::Done | Answer::Renewed { waited_for: false, .. }) => {
@@ -354,7 +354,7 @@ impl<W> Machine<W> {
                 }
             }
             Outcome::Answered(Answer::Renewed { waited_for: true, .. }) => {
-                self.somebody_waits(env);
+                self.on_waited_for(env);
             }
             // No caller held it, so no caller has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
@@ -369,7 +369,7 @@ impl<W> Machine<W> {
 
     /// A caller in another process, which does not wait, asks for the lock in case it is idle.
     /// `may_answer` limits how often this process says that a body runs.
-    pub(crate) fn asked_for(
+    pub(crate) fn on_asked_for(
         &mut self,
         asker: &Token,
         may_answer: impl FnOnce() -> bool,

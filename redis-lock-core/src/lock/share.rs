@@ -37,7 +37,7 @@ impl<W> Machine<W> {
     }
 
     /// The caller of this hold gets its own value now, or does not.
-    pub(crate) fn share_ended(&mut self, hold: &Arc<Hold>, is_good: bool, env: &mut Env<'_, W>) {
+    pub(crate) fn on_share_end(&mut self, hold: &Arc<Hold>, is_good: bool, env: &mut Env<'_, W>) {
         if !matches!(&self.stage, Stage::Sharing(sharing) if Arc::ptr_eq(&sharing.hold, hold)) {
             return;
         }
@@ -50,7 +50,7 @@ impl<W> Machine<W> {
 
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
-    pub(super) fn got_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
+    pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();
         let told = contending.told.unwrap_or(env.now);

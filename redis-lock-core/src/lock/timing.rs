@@ -1,13 +1,16 @@
 //! The intervals and time limits of a lock's machine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Env;
-use crate::Token;
+use super::{Env, LineStanding, Machine, Stage, WaitingCall};
 use crate::domain::clock::Moment;
+use crate::domain::demand::ENDLESS;
 use crate::domain::fault::FaultClass;
 use crate::domain::mark::Mark;
+use crate::observe::Observation;
 use crate::store::{Blocker, CLAIM};
+use crate::{LockError, Token};
 
 /// How long the release of a lock without a lease is repeated.
 pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -143,4 +146,40 @@ pub(super) enum HandOverRequest {
     },
     /// That look has found that the lock is in use.
     Refused,
+}
+
+/// How long a call waits before subscribers get an event. They get another after twice that time,
+/// and so on.
+const LONG: Duration = Duration::from_secs(30);
+
+impl<W> Machine<W> {
+    /// When to report that the first waiter has waited long. While this process has the lock, that
+    /// counts from the grant. A queue in which each waiter gets its turn causes at most one report in
+    /// that time.
+    pub(super) fn long_wait_due(&self) -> Moment {
+        // Those who want to lead wait through outages, and have nothing else to do.
+        let can_be_long = |first: &&WaitingCall<W>| first.demand.terms.outage < ENDLESS;
+        let Some(first) = self.waiters.first().filter(can_be_long) else { return Moment::NEVER };
+        let since = match &self.stage {
+            Stage::Held(held) => first.asked.max(held.hold.since),
+            _ => first.asked,
+        };
+        let next = since.after(LONG.max(self.warned.since(since).saturating_mul(2)));
+        next.max(self.warned.after(LONG))
+    }
+
+    pub(super) fn tell_long_wait(&mut self, env: &mut Env<'_, W>) {
+        if self.long_wait_due() > env.now {
+            return;
+        }
+        self.warned = env.now;
+        let Some(first) = self.waiters.first() else { return };
+        // That a server fails is told of by itself.
+        if let error @ LockError::Busy { .. } = self.refusal(first, env.now)
+            && self.standing() != LineStanding::HeldBack
+        {
+            let demand = Arc::clone(&first.demand);
+            env.observe(Observation::LongWait(demand, Box::new(error)));
+        }
+    }
 }

@@ -152,9 +152,9 @@ fn no_second_question_is_asked_while_one_is_open() {
     bench.ask(2, demand("k"));
     bench.ask(3, impatient());
     bench.hinted(&token);
-    bench.step(Machine::connected);
-    bench.step(Machine::listening);
-    bench.step(Machine::forced);
+    bench.step(Machine::on_connected);
+    bench.step(Machine::on_listening);
+    bench.step(Machine::on_forced);
     bench.somebody_waits();
     bench.cancel(2);
     bench.tick(1_000);

@@ -229,7 +229,7 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
 fn an_adopted_hold_that_was_ended_leaves_a_tombstone_while_an_acquisition_may_still_be_executed() {
     let token = doubtful_token();
     let (mut bench, hold) = adopted(&token, secs(10));
-    bench.step(|machine, env| machine.forced(env));
+    bench.step(|machine, env| machine.on_forced(env));
     let check = bench.asked();
     bench.answer(&check, gone());
     assert!(hold.loss(bench.moment()).is_some());

@@ -105,7 +105,7 @@ fn a_caller_that_waits_asks_nobody_since_its_place_does() {
 
 /// The answers of a holder to the process that asks for the lock with this token.
 pub(super) fn answers_of_holder(bench: &mut Bench, asker: &Token) -> usize {
-    bench.step(|machine, env| machine.asked_for(asker, || true, env));
+    bench.step(|machine, env| machine.on_asked_for(asker, || true, env));
     let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Message(_));
     bench.effects.out.extract_if(.., |outgoing| is_answer(outgoing)).count()
 }

@@ -47,7 +47,7 @@ type Ends = fn(&mut Bench);
 #[test]
 fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
     let ends: [(Ends, IdleEnd); 8] = [
-        (|bench| bench.step(Machine::connected), IdleEnd::Trouble),
+        (|bench| bench.step(Machine::on_connected), IdleEnd::Trouble),
         (|bench| bench.somebody_waits(), IdleEnd::Asked),
         (|bench| bench.ask(2, demand("k").with(|terms| terms.ttl = Some(secs(5)))), IdleEnd::Terms),
         (|bench| failed_renewal(bench, refused()), IdleEnd::Trouble),

@@ -151,9 +151,9 @@ fn no_second_question_is_asked_about_a_hold_while_one_is_open() {
     let _check = bench.check(&hold);
     let _extension = bench.extend(&hold, secs(60));
     let _downgrade = bench.downgrade(&hold);
-    bench.step(Machine::connected);
-    bench.step(Machine::listening);
-    bench.step(Machine::forced);
+    bench.step(Machine::on_connected);
+    bench.step(Machine::on_listening);
+    bench.step(Machine::on_forced);
     bench.somebody_waits();
     bench.ask(2, demand("k"));
     bench.ask(3, impatient());
@@ -239,7 +239,7 @@ fn a_new_connection_renews_at_once() {
     let _hold = bench.hold(1, demand("k"));
     bench.tick(1_000);
     assert!(bench.is_silent());
-    bench.step(Machine::connected);
+    bench.step(Machine::on_connected);
     assert!(matches!(bench.asked().command.verb, Verb::Renew { .. }));
 }
 
@@ -247,7 +247,7 @@ fn a_new_connection_renews_at_once() {
 fn a_connection_that_is_made_while_a_renewal_is_open_has_it_renewed_once_more() {
     let (mut bench, _hold, renew) = renewing();
     bench.tick(1);
-    bench.step(Machine::connected);
+    bench.step(Machine::on_connected);
     assert!(bench.is_silent(), "one renewal at a time");
     bench.tick(1);
     bench.answer(&renew, done());
@@ -339,7 +339,7 @@ fn a_lease_that_lasts_as_long_as_its_hold_may_is_not_renewed() {
         let mut bench = Bench::new();
         let _hold = bench.hold(1, lasting);
         bench.tick(15_000);
-        bench.step(Machine::connected);
+        bench.step(Machine::on_connected);
         assert!(bench.is_silent(), "{:?}", bench.effects);
     }
 }
@@ -398,7 +398,7 @@ fn a_downgrade_that_could_not_be_asked_again_is_asked_after_the_next_renewal() {
     let _downgraded = bench.downgrade(&hold);
     let downgrade = bench.asked();
     bench.answer(&downgrade, done());
-    bench.step(Machine::connected);
+    bench.step(Machine::on_connected);
     let is_downgrade = |it: &Question| matches!(it.command.verb, Verb::Downgrade { .. });
     for outcome in [refused(), unknown(), done()] {
         let renew = bench.asked();

@@ -50,7 +50,7 @@ fn a_kept_lease_is_taken_again_without_a_question() {
 fn a_kept_lease_that_was_ended_by_force_is_given_back() {
     let (mut bench, hold) = kept();
     assert_eq!(bench.machine.leased(), Some(hold.token.wire()), "messages name it");
-    bench.step(Machine::forced);
+    bench.step(Machine::on_forced);
     bench.released();
     assert!(bench.machine.is_idle(), "the next call asks the server");
 }
@@ -121,13 +121,13 @@ fn a_kept_lease_is_given_up_when_somebody_waits_elsewhere() {
 #[test]
 fn a_kept_lease_is_given_up_without_messages_and_on_a_new_connection() {
     let (mut bench, _) = kept();
-    bench.step(Machine::listening);
+    bench.step(Machine::on_listening);
     assert!(bench.is_silent(), "messages arrive");
     bench.hints = false;
-    bench.step(Machine::listening);
+    bench.step(Machine::on_listening);
     bench.released();
     let (mut bench, _) = kept();
-    bench.step(Machine::connected);
+    bench.step(Machine::on_connected);
     bench.released();
 }
 

@@ -110,14 +110,14 @@ fn lg8_the_answer_to_a_renewal_that_tells_of_a_waiter_ends_an_idle_lease() {
 fn lg12_no_lease_stays_without_messages_nor_one_that_began_without() {
     let (mut bench, hold) = kept();
     bench.hints = false;
-    bench.step(Machine::listening);
+    bench.step(Machine::on_listening);
     bench.released();
     let question = is_asked_for_anew(&mut bench, &hold);
     bench.answer(&question, got());
     let (_, deaf) = bench.granted();
     // Its token says to other processes that its lease is never idle.
     bench.hints = true;
-    bench.step(Machine::listening);
+    bench.step(Machine::on_listening);
     bench.release(&deaf);
     bench.released();
 }
@@ -131,7 +131,7 @@ fn lg18_forged_messages_cost_an_idle_lease_and_nothing_else() {
             match forged {
                 "w" => bench.somebody_waits(),
                 "a" => assert_eq!(answers_of_holder(&mut bench, &asker), 0),
-                _ => bench.step(Machine::forced),
+                _ => bench.step(Machine::on_forced),
             }
         }
         bench.released();
@@ -150,12 +150,12 @@ fn lg18_who_asks_beyond_the_limit_of_the_process_gets_no_answer() {
     let asker = Token::fresh("0123456789ab", "");
     let mut bench = Bench::new();
     let _hold = bench.hold(1, lingering());
-    bench.step(|machine, env| machine.asked_for(&asker, || false, env));
+    bench.step(|machine, env| machine.on_asked_for(&asker, || false, env));
     assert!(bench.is_silent(), "{:?}", bench.effects);
     bench.tick(10);
     assert_eq!(answers_of_holder(&mut bench, &asker), 1);
     let (mut bench, _) = kept();
-    bench.step(|machine, env| machine.asked_for(&asker, || false, env));
+    bench.step(|machine, env| machine.on_asked_for(&asker, || false, env));
     bench.released();
 }
 

@@ -79,7 +79,7 @@ fn a_server_that_answers_others_is_slow_and_not_out() {
 #[test]
 fn it_asks_nothing_until_it_comes_forward() {
     let mut bench = Bench::held_back(Wait::Forever);
-    for event in [Machine::connected, Machine::listening] {
+    for event in [Machine::on_connected, Machine::on_listening] {
         bench.step(event);
     }
     bench.tick(9_000);

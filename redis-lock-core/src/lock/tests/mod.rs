@@ -157,11 +157,11 @@ impl Bench {
     }
 
     fn somebody_waits(&mut self) {
-        self.step(Machine::somebody_waits);
+        self.step(Machine::on_waited_for);
     }
 
     fn hinted(&mut self, token: &str) {
-        self.step(|machine, env| machine.hinted(token, false, env));
+        self.step(|machine, env| machine.on_hint(token, false, env));
     }
 
     fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {
@@ -190,7 +190,7 @@ impl Bench {
 
     /// Answers the question now.
     fn settle(&mut self, question: &Question, outcome: Outcome) {
-        self.step(|machine, env| machine.outcome(question.number, outcome, env));
+        self.step(|machine, env| machine.on_outcome(question.number, outcome, env));
     }
 
     /// Acquires for `id` and returns the hold.

@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn share_ended(&mut self, hold: &Arc<Hold>, is_good: bool) {
-        self.step(|machine, env| machine.share_ended(hold, is_good, env));
+        self.step(|machine, env| machine.on_share_end(hold, is_good, env));
     }
 
     /// Those who got a value since the last look.

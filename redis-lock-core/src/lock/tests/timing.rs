@@ -108,7 +108,7 @@ fn what_fails_after_a_new_connection_or_at_a_new_owner_is_asked_again_soon() {
     }
     let question = bench.asked();
     bench.settle(&question, refused());
-    bench.step(Machine::connected);
+    bench.step(Machine::on_connected);
     for expected in [50_000, 100_000, 200_000] {
         let question = bench.asked();
         bench.settle(&question, refused());

@@ -213,7 +213,7 @@ fn i12_a_flood_of_false_hints_is_followed_at_a_bounded_pace() {
     let mut checks = 0;
     for _ in 0..1_000 {
         bench.tick(1);
-        bench.step(Machine::forced);
+        bench.step(Machine::on_forced);
         for question in bench.questions() {
             assert!(matches!(question.command.verb, Verb::Check { .. }), "{question:?}");
             checks += 1;
@@ -296,7 +296,7 @@ fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
         let mut bench = Bench::new();
         bench.contend(1, demand("k"), busy_with(Some(secs(20))));
         let token = bench.machine.awaited().map(ToString::to_string).unwrap();
-        bench.step(|machine, env| machine.hinted(&token, says_so, env));
+        bench.step(|machine, env| machine.on_hint(&token, says_so, env));
         let question = bench.asked();
         bench.hinted(&token);
         bench.answer(&question, got());
