@@ -52,7 +52,7 @@ mod engine;
 pub mod fuzzing;
 mod lock;
 mod observe;
-pub use observe::recording::LockRecord;
+pub use observe::LockRecord;
 #[cfg(test)]
 mod simulation;
 mod store;

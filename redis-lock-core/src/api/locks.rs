@@ -14,7 +14,7 @@ use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
 use crate::domain::value::DEFAULT_MOST_VALUE;
 use crate::engine::{HasLink, Link};
-use crate::observe::recording::Recording;
+use crate::observe::Recording;
 use crate::store::redis::login::CredentialSource;
 use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 

@@ -17,7 +17,6 @@ mod kinds;
 pub(crate) mod list;
 mod login;
 pub(crate) mod nesting;
-pub(crate) mod note;
 mod parker;
 #[cfg(feature = "serde")]
 pub(crate) mod reply;

@@ -17,10 +17,7 @@ pub(crate) mod mark;
 pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod planted;
-#[cfg(feature = "serde")]
-mod serialized;
 pub(crate) mod status;
-mod status_code;
 pub(crate) mod token;
 pub(crate) mod too_few;
 pub(crate) mod value;

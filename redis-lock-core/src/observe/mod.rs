@@ -20,13 +20,12 @@ mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod numbers;
-pub(crate) mod recording;
 mod reports;
 
 pub(crate) use reports::{caught, later};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
@@ -34,9 +33,8 @@ use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::kind::LockSort;
 use crate::domain::status::IdleEvent;
-use crate::{LockError, LossReason, Token};
+use crate::{LockError, LockKind, LossReason, Token};
 use numbers::Series;
-use recording::Recording;
 
 /// Whether a subscriber or a recorder may listen. Calls neither.
 #[inline]
@@ -123,6 +121,52 @@ impl Drop for Acquiring {
             self.series.cancelled(waited);
             self.span.within(|| events::abandoned(&self.demand, waited));
         }
+    }
+}
+
+/// A call for a lock, and how it ended, as [`Locks::records`](crate::Locks::records) gives it.
+///
+/// ```
+/// # let locks = redis_locks::Locks::in_memory().recorded();
+/// let _guard = locks.mutex("order:7").blocking_acquire()?;
+/// assert_eq!(locks.records()[0].key, "order:7");
+/// # Ok::<_, redis_locks::LockError>(())
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct LockRecord {
+    /// The key; of several keys, all of them with commas between.
+    pub key: String,
+    /// How it was to be held.
+    pub kind: LockKind,
+    /// The annotated function that asked, or nothing.
+    pub function: &'static str,
+    /// The token of the hold, or why the call was refused. `None` when the call was dropped before.
+    pub outcome: Option<Result<Token, LockError>>,
+}
+
+impl LockRecord {
+    /// Whether the call got its lock.
+    #[must_use]
+    pub fn is_acquired(&self) -> bool {
+        matches!(self.outcome, Some(Ok(_)))
+    }
+}
+
+/// All calls of a `Locks` that have ended, in that order.
+#[derive(Debug, Default)]
+pub(crate) struct Recording(Mutex<Vec<LockRecord>>);
+
+impl Recording {
+    fn add(&self, demand: &Demand, outcome: Option<Result<&Token, &LockError>>) {
+        let outcome = outcome.map(|it| it.cloned().map_err(Clone::clone));
+        let (key, kind) = (demand.key().to_owned(), demand.kind.into());
+        let record = LockRecord { key, kind, function: demand.title.function, outcome };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+
+    pub(crate) fn records(&self) -> Vec<LockRecord> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
