@@ -52,41 +52,26 @@ pub(crate) enum OnServer {
 }
 
 impl Attempt {
-    pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
-        let longest = ttl.unwrap_or(UNLEASED);
-        let (on_server, renewed_until) = (OnServer::Nothing, Moment::START);
-        let (adopted, may_be_idle, margin) = (false, false, Duration::ZERO);
-        let same = None;
+    /// An attempt to get what a demand asks for, with this token. One that is adopted was made by another
+    /// process, which gave it away at `now` or before.
+    pub(super) fn of(token: Token, demand: &Demand, now: Moment) -> Self {
+        let (ttl, margin, same) =
+            (super::asked_ttl(demand), demand.terms.margin, demand.terms.same);
+        let (adopted, doubt) = (demand.adopts.is_some(), token.unsettled().doubt);
+        let on_server = match adopted {
+            false => OnServer::Nothing,
+            true if doubt.is_zero() || planted!(DoubtNotPassedOn) => OnServer::Asked,
+            true => OnServer::InDoubt { until: now.after(doubt) },
+        };
+        let longest = ttl.unwrap_or(UNLEASED).saturating_add(margin);
+        let (renewed_until, may_be_idle) = (Moment::START, false);
         Self { token, ttl, margin, longest, on_server, renewed_until, adopted, same, may_be_idle }
     }
 
-    pub(crate) fn with_margin(mut self, margin: Duration) -> Self {
-        (self.margin, self.longest) = (margin, self.longest.saturating_add(margin));
+    /// Its token says that its holder may be idle.
+    pub(super) fn lingering(mut self) -> Self {
+        self.may_be_idle = true;
         self
-    }
-
-    pub(crate) fn with_same(mut self, same: Option<u128>) -> Self {
-        self.same = same;
-        self
-    }
-
-    /// An attempt with a token that says that its holder may be idle.
-    pub(crate) fn lingering(token: Token, ttl: Option<Duration>) -> Self {
-        let mut attempt = Self::new(token, ttl);
-        attempt.may_be_idle = true;
-        attempt
-    }
-
-    /// An attempt with a token that another process made and gave away at `now` or before.
-    pub(crate) fn adopted(token: Token, ttl: Option<Duration>, now: Moment) -> Self {
-        let doubt = token.unsettled().doubt;
-        let mut attempt = Self::new(token, ttl);
-        attempt.adopted = true;
-        attempt.on_server = match doubt.is_zero() || planted!(DoubtNotPassedOn) {
-            true => OnServer::Asked,
-            false => OnServer::InDoubt { until: now.after(doubt) },
-        };
-        attempt
     }
 
     pub(crate) fn token(&self) -> &Token {

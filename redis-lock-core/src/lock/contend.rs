@@ -158,8 +158,7 @@ impl<W> Machine<W> {
         };
         let demand = Arc::clone(&first.demand);
         let attempt = match &demand.adopts {
-            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand), env.now)
-                .with_margin(demand.terms.margin),
+            Some(adopted) => Attempt::of(adopted.token.clone(), &demand, env.now),
             None => env.attempt(&demand),
         };
         let mut contending = Contending::new(attempt, &demand, env.now);
@@ -333,8 +332,7 @@ impl<W> Machine<W> {
     /// The token that was to be adopted no longer has the lock.
     fn not_adopted(&mut self, reason: &crate::LossReason, env: &mut Env<'_, W>) {
         for waiter in self.waiters.drain() {
-            let (key, reason) = (waiter.demand.key().to_string(), reason.clone());
-            env.fail(waiter.handle, LockError::Lost { key, reason });
+            env.refuse(waiter, |key| LockError::Lost { key, reason: reason.clone() });
         }
         let Stage::Contending(contending) = self.take_stage(env) else { return };
         // Of several keys, those that the token has may belong to a process that adopted it rightly.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Attempt, Confirm, Env, Hold, Machine, Question, Reap, Stage};
+use super::{Attempt, Confirm, Env, Hold, Machine, Question, Reap, Stage, WaitingCall};
 use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::kind::LockSort;
@@ -95,6 +95,12 @@ impl<W> Env<'_, W> {
         self.effects.later.push(Later::Fail(waiter, Box::new(error)));
     }
 
+    /// Tells a waiter that has left why, with the key that it asked for.
+    pub(super) fn refuse(&mut self, waiter: WaitingCall<W>, why: impl FnOnce(String) -> LockError) {
+        let key = waiter.demand.key().to_owned();
+        self.fail(waiter.handle, why(key));
+    }
+
     pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
         self.effects.later.push(Later::Confirm(confirm, outcome.map_err(Box::new)));
     }
@@ -146,9 +152,8 @@ impl<W> Env<'_, W> {
         };
         let is_it = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Part(reap) if reap.attempt().token() == &token);
         if !self.effects.out.iter().any(is_it) {
-            let ttl = demand.terms.ttl;
-            let mut attempt = Attempt::new(token, ttl).with_margin(demand.terms.margin);
-            attempt.asked(ttl);
+            let mut attempt = Attempt::of(token, &demand, self.now);
+            attempt.asked(demand.terms.ttl);
             self.part(Reap::of(attempt, None, &demand));
         }
     }

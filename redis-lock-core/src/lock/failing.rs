@@ -206,9 +206,9 @@ impl<W> Machine<W> {
         let Some(first) = self.waiters.first() else { return };
         let most = first.demand.terms.max_waiters.unwrap_or(usize::MAX);
         if env.waiting >= most && first.can_wait() {
-            let (key, waiting) = (first.demand.key().to_owned(), env.waiting);
+            let waiting = env.waiting;
             if let Some(waiter) = self.waiters.pop() {
-                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
+                env.refuse(waiter, |key| LockError::Crowded { key, waiting, in_line: false });
             }
         }
     }
@@ -220,8 +220,7 @@ impl<W> Machine<W> {
             contending.attempt.left_nothing();
         }
         for waiter in self.waiters.drain() {
-            let key = waiter.demand.key().to_owned();
-            env.fail(waiter.handle, LockError::Superseded { key });
+            env.refuse(waiter, |key| LockError::Superseded { key });
         }
         self.abandon_if_unwanted(env);
     }
@@ -240,8 +239,7 @@ impl<W> Machine<W> {
         let (value, left) = holder.unzip();
         self.tell_done_or_crowded(value, left.flatten(), open.sent, env);
         for waiter in self.waiters.drain() {
-            let key = waiter.demand.key().to_owned();
-            env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: true });
+            env.refuse(waiter, |key| LockError::Crowded { key, waiting, in_line: true });
         }
         self.abandon_if_unwanted(env);
     }
@@ -305,12 +303,8 @@ impl<W> Machine<W> {
         if same.is_none() {
             return;
         }
-        let differ = self.waiters.iter().filter(|waiter| waiter.differs(same));
-        for id in differ.map(|waiter| waiter.id).collect::<Vec<_>>() {
-            if let Some(waiter) = self.waiters.leave(id) {
-                let key = waiter.demand.key().to_owned();
-                env.fail(waiter.handle, LockError::Mismatch { key });
-            }
+        for waiter in self.waiters.take_all(|waiter| waiter.differs(same)) {
+            env.refuse(waiter, |key| LockError::Mismatch { key });
         }
     }
 
@@ -325,8 +319,7 @@ impl<W> Machine<W> {
             if self.waiters.get(id).is_some_and(refuses)
                 && let Some(waiter) = self.waiters.leave(id)
             {
-                let key = waiter.demand.key().to_owned();
-                env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
+                env.refuse(waiter, |key| LockError::Crowded { key, waiting, in_line: false });
             }
         }
     }

@@ -112,17 +112,17 @@ impl<W> Env<'_, W> {
 
     /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
-        let (manager, label, ttl) = (self.manager, &demand.terms.label, asked_ttl(demand));
-        let attempt = match (demand.terms.ttl, demand.terms.linger) {
-            (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
+        let (manager, label, terms) = (self.manager, &demand.terms.label, &demand.terms);
+        let of = |token| Attempt::of(token, demand, self.now);
+        match (terms.ttl, terms.linger) {
+            (None, _) => of(Token::lasting(manager, label)),
             // Without messages no client could ask for the idle lease, so it does not linger.
             (Some(_), Some(_)) if self.hints && self.lingers => {
-                Attempt::lingering(Token::lingering(manager, label), ttl)
+                of(Token::lingering(manager, label)).lingering()
             }
-            (Some(_), _) if demand.terms.newest => Attempt::new(Token::newest(manager, label), ttl),
-            (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
-        };
-        attempt.with_margin(demand.terms.margin).with_same(demand.terms.same)
+            (Some(_), _) if terms.newest => of(Token::newest(manager, label)),
+            (Some(_), _) => of(Token::fresh(manager, label)),
+        }
     }
 }
 
@@ -289,8 +289,8 @@ impl<W> Machine<W> {
         let most = demand.terms.max_waiters.filter(|_| demand.terms.wait != Wait::None);
         let waiter = waiter(demand, env.now);
         if most.is_some_and(|most| env.waiting >= most) {
-            let (key, waiting) = (waiter.demand.key().into(), env.waiting);
-            env.fail(waiter.handle, LockError::Crowded { key, waiting, in_line: false });
+            let waiting = env.waiting;
+            env.refuse(waiter, |key| LockError::Crowded { key, waiting, in_line: false });
             return None;
         }
         let id = waiter.id;
@@ -308,8 +308,7 @@ impl<W> Machine<W> {
         if let Stage::Held(held) = &self.stage
             && waiter.differs(held.hold.demand.terms.same)
         {
-            let key = waiter.demand.key().to_owned();
-            return env.fail(waiter.handle, LockError::Mismatch { key });
+            return env.refuse(waiter, |key| LockError::Mismatch { key });
         }
         if let (Stage::Sharing(_), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, None, env.now);

@@ -68,12 +68,9 @@ impl<W> Machine<W> {
         by: Moment,
         env: &mut Env<'_, W>,
     ) {
-        let came = self.waiters.iter().filter(|it| it.asked <= by || planted!(SharedWithLate));
-        for id in came.map(|waiter| waiter.id).collect::<Vec<_>>() {
-            let Some(waiter) = self.waiters.leave(id) else { continue };
+        for waiter in self.waiters.take_all(|it| it.asked <= by || planted!(SharedWithLate)) {
             if waiter.differs(same) {
-                let key = waiter.demand.key().to_owned();
-                env.fail(waiter.handle, LockError::Mismatch { key });
+                env.refuse(waiter, |key| LockError::Mismatch { key });
             } else {
                 env.effects.later.push(Later::Share(waiter.handle, Box::new(value.clone())));
             }

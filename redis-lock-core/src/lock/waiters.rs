@@ -176,10 +176,18 @@ impl<W> Waiters<W> {
             return Vec::new();
         }
         self.outage_check = now.after(OUTAGE_CHECK_INTERVAL);
-        let ended = |waiter: &&WaitingCall<W>| waiter.outage_end(useful) <= now;
-        let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
-        let rest = self.iter().filter(|waiter| !ended(waiter));
-        self.outage = rest.map(|waiter| waiter.demand.terms.outage).min().unwrap_or(Duration::MAX);
+        let ended = self.take_all(|waiter| waiter.outage_end(useful) <= now);
+        let outages = self.iter().map(|waiter| waiter.demand.terms.outage);
+        self.outage = outages.min().unwrap_or(Duration::MAX);
+        ended
+    }
+
+    /// Takes out those that fit.
+    pub(super) fn take_all(
+        &mut self,
+        fits: impl Fn(&WaitingCall<W>) -> bool,
+    ) -> Vec<WaitingCall<W>> {
+        let ids: Vec<_> = self.iter().filter(|it| fits(it)).map(|waiter| waiter.id).collect();
         ids.into_iter().filter_map(|id| self.leave(id)).collect()
     }
 
