@@ -92,33 +92,15 @@ impl BodyLock {
 
     /// Completes when the body has to stop.
     pub(crate) async fn interrupted(&self) -> LockError {
-        let mut lost = pin!(self.lost());
-        let superseded = async {
-            match self.guard.get().filter(|guard| !guard.is_joined()) {
-                Some(guard) => guard.superseded().await,
-                None => std::future::pending().await,
+        match self.guard.get() {
+            Some(guard) if !guard.is_joined() => guard.hold().until(|| self.interruption()).await,
+            // It ends with any of those that it joined.
+            Some(guard) if !self.finishes => {
+                let reason = guard.lost().await;
+                guard.hold().lost_error(reason)
             }
-        };
-        let mut superseded = pin!(superseded);
-        poll_fn(|context| {
-            if let Poll::Ready(lost) = lost.as_mut().poll(context) {
-                return Poll::Ready(lost);
-            }
-            superseded.as_mut().poll(context).map(|()| {
-                let key = self.guard.get().map_or("", Guard::key).into();
-                LockError::Superseded { key }
-            })
-        })
-        .await
-    }
-
-    /// Completes when the lock is lost; never, if the body may finish without it.
-    async fn lost(&self) -> LockError {
-        if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
-            let reason = guard.lost().await;
-            return LockError::Lost { key: guard.key().into(), reason };
+            _ => std::future::pending().await,
         }
-        std::future::pending().await
     }
 
     /// Releases the lock, or completes it when its body has succeeded. `lost` is what was known when the

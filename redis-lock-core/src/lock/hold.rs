@@ -250,12 +250,12 @@ impl Hold {
 
     /// Waits for the loss.
     pub(crate) async fn lost(&self) -> LossReason {
-        self.reason_by(Self::loss).await
+        self.until(|| self.loss(Moment::now())).await
     }
 
     /// Waits until it is lost or given back.
     pub(crate) async fn ended(&self) -> LossReason {
-        self.reason_by(Self::end).await
+        self.until(|| self.end(Moment::now())).await
     }
 
     /// Whether a newer call has come, which gets the lock after this hold.
@@ -270,13 +270,12 @@ impl Hold {
 
     /// Waits until a newer call has come.
     pub(crate) async fn superseded(&self) {
-        let news = self.ended.get_or_init(Box::default);
-        news.until(|| self.is_superseded().then_some(())).await;
+        self.until(|| self.is_superseded().then_some(())).await;
     }
 
-    /// Looks each time when something has ended, until there is a reason.
-    async fn reason_by(&self, look: fn(&Self, Moment) -> Option<LossReason>) -> LossReason {
-        self.ended.get_or_init(Box::default).until(|| look(self, Moment::now())).await
+    /// Looks now, and each time when there is news of this hold, until there is a result.
+    pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        self.ended.get_or_init(Box::default).until(look).await
     }
 
     /// The state at `now`; `None` in a forked child process.
