@@ -452,10 +452,7 @@ impl<W> Machine<W> {
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.heard.answered_at = open.sent;
-        let is_own = |blocker: &Blocker| {
-            let holder = blocker.value.as_deref().map(Token::from_wire);
-            holder.is_some_and(|it| it.manager() == Some(env.manager))
-        };
+        let is_own = |blocker: &Blocker| has_token_of(blocker, env.manager);
         // A token of ours may be being released.
         let was_own =
             matches!(&contending.heard.last_answer, LastAnswer::Busy(last) if is_own(last));
@@ -497,4 +494,10 @@ impl<W> Machine<W> {
             env.part(Reap::of(contending.attempt, open, &contending.demand));
         }
     }
+}
+
+/// Whether a token of this manager makes the lock busy.
+fn has_token_of(blocker: &Blocker, manager: &Arc<str>) -> bool {
+    let holder = blocker.value.as_deref().map(Token::from_wire);
+    holder.is_some_and(|holder| holder.manager() == Some(manager))
 }
