@@ -28,6 +28,24 @@ impl Gate {
     }
 }
 
+/// Ends the test's own threads also when it fails.
+pub(crate) struct OpensAtEnd(pub(crate) Arc<Gate>);
+
+#[cfg(feature = "tracing")]
+impl OpensAtEnd {
+    /// The same gate, to be opened before what is dropped later, and may report its end: a test that fails must
+    /// not hang.
+    pub(crate) fn early(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for OpensAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// What a waker or a subscriber does.
 #[derive(Clone)]
 pub(crate) enum Trouble {

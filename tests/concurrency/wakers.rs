@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 #[cfg(feature = "tracing")]
 use crate::subscriber;
 use crate::support::*;
-use crate::trouble::{Gate, Trouble, within};
+use crate::trouble::{OpensAtEnd, Trouble, within};
 
 const TTL: Duration = ms(900);
 
@@ -179,23 +179,6 @@ impl Scene {
             runtime.shutdown_timeout(PATIENCE);
         }
         self.server.assert_clean();
-    }
-}
-
-/// Ends the test's own threads also when it fails.
-struct OpensAtEnd(Arc<Gate>);
-
-impl OpensAtEnd {
-    /// The same gate, to be opened before what is dropped later, and may report its end: a test that fails must
-    /// not hang.
-    fn early(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for OpensAtEnd {
-    fn drop(&mut self) {
-        self.0.open();
     }
 }
 

@@ -179,18 +179,13 @@ impl Core {
         let keys = makes.filter(|_| id.has_own_machine()).map(LineKeys::of);
         let line = keys.as_ref().map_or(LineView::HasRoom, |keys| shard.line(keys));
         let heard = shard.heard_before(id);
-        let visited = match makes {
-            Some(_) => Some(shard.get_or_create(id, keys)),
-            None => shard.visit(id),
-        };
+        let visited = shard.visit_or_create(id, makes.is_some(), keys);
         let Some((resident, timers)) = visited else { return };
         if let Some(heard) = heard {
             resident.machine.hear(heard, now);
         }
         let mut effects = std::mem::take(&mut work.effects);
-        // Several keys may be asked for at other places as well.
-        let is_told = !id.has_own_machine() || self.places.only().is_some();
-        let answered = if is_told { place.answered() } else { Moment::START };
+        let answered = self.last_answer(id, &place);
         let base = self.env(now, &place, lingers, &mut effects);
         let mut env = Env { line, waiting, answered, ..base };
         if let Err(fault) = contained(|| change(&mut resident.machine, &mut env)) {
@@ -226,6 +221,13 @@ impl Core {
         }
         work.effects = effects;
         self.note(id, work);
+    }
+
+    /// When the server of a machine's questions has last answered one. Several keys may be asked for at other
+    /// places as well.
+    fn last_answer(&self, id: &LockId, place: &Place) -> Moment {
+        let is_told = !id.has_own_machine() || self.places.only().is_some();
+        if is_told { place.answered() } else { Moment::START }
     }
 
     /// Makes notices of what a step wants done later.

@@ -59,6 +59,16 @@ impl Shard {
         (resident, &mut self.timers)
     }
 
+    /// The same, unless `makes` forbids to make it.
+    pub(super) fn visit_or_create(
+        &mut self,
+        id: &LockId,
+        makes: bool,
+        line: Option<LineKeys>,
+    ) -> Option<(&mut Resident, &mut Timers)> {
+        if makes { Some(self.get_or_create(id, line)) } else { self.visit(id) }
+    }
+
     /// A machine, and the timers of the shard.
     pub(crate) fn visit(&mut self, id: &LockId) -> Option<(&mut Resident, &mut Timers)> {
         Some((self.residents.get_mut(id)?, &mut self.timers))
