@@ -191,7 +191,7 @@ async fn numbered() -> R<(u32, u32)> {
     Ok((device, std::thread::spawn(numbered_blocking).join().unwrap()?))
 }
 
-#[redis_lock(key = "kinds:gpu", permits = 2, slot = device, on_error = |error| Err(error))]
+#[redis_lock(key = "kinds:gpu", permits = 2, slot = device, on_error = Err)]
 fn numbered_blocking() -> R<u32> {
     Ok(device)
 }

@@ -46,6 +46,7 @@ const JOB: &str = "Job";
 /// `acquired` (with key, token, fence, slot, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
 /// `superseded` (key), or `error`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) key: Key,

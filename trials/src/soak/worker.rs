@@ -297,7 +297,8 @@ impl Task {
         let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let request = kind.request(locks, keys);
         // About half of the permits have a slot.
-        let slotted = matches!(kind, Kind::Permit(_)) && self.next.load(Ordering::SeqCst) % 2 == 0;
+        let slotted =
+            matches!(kind, Kind::Permit(_)) && self.next.load(Ordering::SeqCst).is_multiple_of(2);
         let request = if slotted { request.slotted() } else { request };
         let terms = if self.on_quorum { terms.without_linger() } else { terms };
         terms.of(if kind.is_fenced() { request.fenced() } else { request })
