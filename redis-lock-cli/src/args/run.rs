@@ -81,8 +81,8 @@ pub(crate) struct Run {
     /// the older one has ended
     #[arg(long, conflicts_with_all = ["read", "permits", "no_wait", "once", "min_hold"], help_heading = JOB)]
     pub(crate) newest: bool,
-    /// Give the command a number in REDIS_LOCK_SLOT: at least 0, less than the permits, and no other holder
-    /// has it
+    /// Give the command a number in REDIS_LOCK_SLOT that no other holder uses: at least 0, and less than the
+    /// permits
     #[arg(long, requires = "permits", help_heading = JOB)]
     pub(crate) slot: bool,
     /// After INT, TERM, a loss or a newer call, the time until the command's processes get KILL

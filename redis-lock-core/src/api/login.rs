@@ -15,8 +15,8 @@ impl LocksBuilder {
     ///
     /// A provider that fails, panics or needs more than ten seconds is asked again. Until it answers, its last
     /// answer is used as long as the server accepts that; a warning each minute, [`ping`](crate::Locks::ping) and
-    /// [`server_info`](crate::Locks::server_info) say so. The provider runs on a thread of its own, within a runtime of
-    /// tokio. What it returns is shown nowhere. The text of its error is shown, so keep secrets out of that.
+    /// [`server_info`](crate::Locks::server_info) say so. The provider runs on a separate thread, in a Tokio
+    /// runtime. What it returns is shown nowhere. The text of its error is shown, so keep secrets out of it.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

@@ -316,8 +316,8 @@ impl LockRequest {
 
     /// Gives the permit a number, the lowest that is free: which of the GPUs, ports or accounts is yours.
     ///
-    /// [`Guard::slot`](crate::Guard::slot) has it. The permit keeps it until it is released or lost, also when
-    /// it is renewed or adopted. Where limits differ, a newcomer gets a number below the smallest one. Permits
+    /// [`Guard::slot`](crate::Guard::slot) returns the number. The permit keeps it through renewals and adoptions, until
+    /// it is released or lost. Where limits differ, a newcomer gets a number below the smallest one. Permits
     /// that were acquired without it have no number. For [`permit`](Locks::permit) with a limit of at most 500.
     ///
     /// ```

@@ -8,7 +8,7 @@
 //!    +--the last `Locks` is dropped--> Abandoned --all is released--> Ended <-------+
 //! ```
 //!
-//! An engine that has failed goes on with nothing, at the stage at which it was.
+//! An engine that has failed continues with nothing, at the same stage.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,7 +62,7 @@ impl Stage {
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     stage: NonPoisonMutex<Stage>,
-    /// Says the stage without a lock: each call looks, also in a forked child process.
+    /// The stage, readable without a lock: each call reads it, even in a forked child process.
     rank: AtomicU8,
     /// How a drain has ended, once the engine closes.
     drained: OnceLock<Drained>,

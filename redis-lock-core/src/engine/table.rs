@@ -411,7 +411,7 @@ impl LineKeys {
     }
 }
 
-/// How many calls of a process ask the server for one lock by machines of their own: more than a release
+/// How many calls of a process ask the server for one lock by separate machines: more than a release
 /// lets in at once. Few in tests, so that some are held back.
 const MOST_ASK: usize = if cfg!(test) { 2 } else { 32 };
 

@@ -1,4 +1,4 @@
-//! When the engine wakes by itself, and why.
+//! The timers of the engine, and why each is set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use super::lifecycle::Stage;
 use super::places::{Place, Several};
 use crate::domain::clock::Moment;
 
-/// A reason for the engine to wake by itself.
+/// A reason to set a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     /// A machine renews or asks again, or one of its callers has waited for long enough.
     Machine,
-    /// A token is released again, or its caller is told that no answer came in time.
+    /// A token is released again, or its caller learns that no answer came in time.
     Release,
-    /// The machines of tokens that were ended by force are told.
+    /// The machines of tokens that were ended by force are informed.
     Search,
     /// The map of the nodes is read.
     Map,
-    /// A connection is made, tested or given up, an answer may be late that the engine is not to read, or a
-    /// caller is told that no answer came in time.
+    /// A connection is made, tested or given up, an answer may be late that the engine does not read, or a
+    /// caller learns that no answer came in time.
     Connection,
     /// A drain looks whether guards are left.
     Drain,

@@ -229,7 +229,7 @@ pub(super) fn not_stored(demand: &Demand, why: crate::NoValue) {
     say!(warn, [key, lock, why], key, lock, "other calls do not get the value of this one: {why}");
 }
 
-/// A blocking call has waited for a second. `own` is the key that a hold of its own thread has, if one has.
+/// A blocking call has waited for a second. `own` is the key that its thread already holds, if any.
 /// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(demand: &Demand, own: Option<&str>) {
     let (key, lock, function) = (demand.key(), demand.title.shown(), demand.title.function);

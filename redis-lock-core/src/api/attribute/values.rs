@@ -100,7 +100,7 @@ mod without {
         }
     }
 
-    /// Without a lifetime the bound would be refused where it is written, not where it is used.
+    /// Without a lifetime, rustc would refuse the bound itself, not its use.
     #[doc(hidden)]
     impl LockRequest {
         #[must_use]

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use super::Entry;
 
-/// The entries in their order. They stay where they are until they have their outcomes.
+/// The entries in their order. Each stays in place until it has its outcome.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Those that were written come first. One that has its outcome leaves a gap, until it comes first.
+    /// Those that were written come first. An entry with an outcome leaves a gap, until it comes first.
     entries: VecDeque<Option<Entry>>,
     /// How many of them were written, with the gaps.
     written: usize,

@@ -61,9 +61,9 @@ pub(super) struct ProviderThread {
     waiting: Vec<oneshot::Sender<()>>,
     /// When the last question began.
     begun: Option<Instant>,
-    /// When to ask although nobody wants to know.
+    /// When to ask without a request.
     due: Option<Instant>,
-    /// When operators were last warned, and whether of a trouble that goes on.
+    /// When operators were last warned, and whether the trouble lasts.
     warned: Option<Instant>,
     is_told: bool,
 }
@@ -78,7 +78,7 @@ impl ProviderThread {
         Self { provider, known, requests, waiting, begun, due, warned: None, is_told: false }
     }
 
-    /// Starts to serve these requests, until nobody can make any.
+    /// Starts to serve these requests, until all senders are dropped.
     pub(super) fn spawn(
         provider: Provider,
         known: Arc<Known>,
@@ -116,7 +116,7 @@ impl ProviderThread {
         }
     }
 
-    /// Waits until the provider has to be asked; `false` when that will not be.
+    /// Waits until it is time to ask the provider; `false` if that time never comes.
     async fn is_asked(&mut self) -> bool {
         while self.waiting.is_empty() && !self.known.is_refused.load(Ordering::Relaxed) {
             let due = self.due;
