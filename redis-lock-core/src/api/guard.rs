@@ -196,8 +196,7 @@ impl Guard {
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("report").blocking_acquire()?;
-    /// for part in 0..3 {
-    ///     if !guard.is_held() { break } // stop before the next part
+    /// for part in (0..3).take_while(|_| guard.is_held()) {
     ///     println!("part {part}");
     /// }
     /// # Ok::<_, redis_locks::LockError>(())
