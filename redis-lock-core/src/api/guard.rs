@@ -8,7 +8,7 @@ use futures_util::future::select_all;
 use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
-use crate::api::nesting::{JoinedTurn, Note};
+use crate::api::note::{JoinedTurn, Note};
 use crate::domain::checks::{check_ttl, needs_ttl};
 use crate::domain::clock::Moment;
 use crate::domain::config_error::check_rejoin;

@@ -17,6 +17,7 @@ mod kinds;
 pub(crate) mod list;
 mod login;
 pub(crate) mod nesting;
+mod note;
 mod parker;
 #[cfg(feature = "serde")]
 pub(crate) mod reply;

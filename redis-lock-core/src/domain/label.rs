@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::domain::status::SecondCall;
+use crate::domain::second_call::SecondCall;
 
 /// The longest label. It is short because it is sent with every acquisition.
 const MAX_LABEL: usize = 128;

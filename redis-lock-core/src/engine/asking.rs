@@ -7,7 +7,7 @@ use tokio::task::coop::consume_budget;
 
 use super::Link;
 use super::core::{Core, Work};
-use super::path::LockId;
+use super::lock_id::LockId;
 use super::table::{Granted, Handle, Shard};
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;

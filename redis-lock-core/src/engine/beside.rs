@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::path::LockId;
+use super::lock_id::LockId;
 use crate::domain::demand::Demand;
 use crate::lock::Machine;
 use crate::sync::NonPoisonMutex;

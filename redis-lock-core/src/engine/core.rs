@@ -13,10 +13,11 @@ use tokio::sync::oneshot;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::lifecycle::Lifecycle;
+use super::lock_id::LockId;
 use super::notice_list::NoticeList;
 use super::notices::Notice;
 use super::outages::Outages;
-use super::path::{After, Entry, LockId, Results};
+use super::path::{After, QueueEntry, Results};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
@@ -379,7 +380,7 @@ impl Core {
     ) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            work.put_on(place, Entry::query(command, reply, Moment::now()));
+            work.put_on(place, QueueEntry::query(command, reply, Moment::now()));
         });
         answer
     }

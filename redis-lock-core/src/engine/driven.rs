@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::core::{Core, Work};
 use super::path::{AskedBy, Path};
 use super::places::{Place, PlaceId};
-use super::reader::EngineWatch;
+use super::reading::EngineWatch;
 use super::timers::Timer;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::path::LockId;
+use super::lock_id::LockId;
 use crate::domain::clock::Moment;
 use crate::sync::NonPoisonMutex;
 

@@ -13,6 +13,7 @@ pub(crate) mod driven;
 mod engine_waker;
 mod idle_leases;
 mod lifecycle;
+mod lock_id;
 mod notice_list;
 mod notices;
 mod outages;
@@ -20,6 +21,7 @@ mod outcomes;
 pub(crate) mod path;
 pub(crate) mod places;
 pub(crate) mod reader;
+mod reading;
 #[cfg(test)]
 mod reading_tests;
 mod reaper;
@@ -28,6 +30,7 @@ mod released;
 mod rest_tests;
 mod run;
 mod runtime;
+mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -37,7 +40,7 @@ mod turn;
 mod waker_tests;
 
 pub(crate) use asking::{Asking, HasLink};
-pub(crate) use path::LockId;
+pub(crate) use lock_id::LockId;
 pub(crate) use runtime::BlockingCall;
 pub(crate) use table::{Handle, NotGranted};
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::path::{Entry, Told};
+use super::path::{QueueEntry, Told};
 use super::places::Place;
 use super::table::Handle;
 use crate::lock::{Effects, Later};
@@ -31,7 +31,7 @@ pub(crate) enum Notice {
 #[derive(Default)]
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
-    pub(super) settled: Vec<Entry>,
+    pub(super) settled: Vec<QueueEntry>,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     pub(super) effects: Effects<Handle>,
@@ -45,7 +45,7 @@ pub(crate) struct Work {
 
 impl Work {
     /// Puts an entry on the queue of a place, and notes that it must be sent.
-    pub(super) fn put_on(&mut self, place: &Arc<Place>, entry: Entry) {
+    pub(super) fn put_on(&mut self, place: &Arc<Place>, entry: QueueEntry) {
         place.path.put(entry, &mut self.settled);
         if !self.touched.iter().any(|other| other.id == place.id) {
             self.touched.push(Arc::clone(place));

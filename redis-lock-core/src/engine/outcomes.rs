@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use super::core::{Core, Work};
+use super::lock_id::LockId;
 use super::notices::Notice;
-use super::path::{AskedBy, Entry, EntryState, Gathering, InHand, LockId, Results, Told};
+use super::path::{AskedBy, EntryState, Gathering, InHand, QueueEntry, Results, Told};
 use super::places::{Place, UNROUTED};
 use super::table::{Handle, NotGranted, Shard};
 use crate::BackendErrorKind;
@@ -34,7 +35,7 @@ impl Core {
     /// Hands outcomes to those who asked.
     pub(super) fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
-        if all.iter().any(Entry::is_owed) {
+        if all.iter().any(QueueEntry::is_owed) {
             // The next try is on its queue, or the reaper has it, before the machine of its key asks again.
             all.sort_by_key(|entry| !entry.is_owed());
         }
@@ -44,7 +45,7 @@ impl Core {
                 continue;
             };
             // It counts as in hand until what follows from it is on a queue, or with the reaper.
-            let Entry { origin, sent, hand, .. } = entry;
+            let QueueEntry { origin, sent, hand, .. } = entry;
             if !outcome.is_answered() {
                 // The wrong node may have been asked.
                 self.look_soon();
@@ -260,7 +261,7 @@ impl Core {
         mut outgoing: Outgoing,
         now: Moment,
         asked: &mut u64,
-    ) -> Entry {
+    ) -> QueueEntry {
         let version = self.places.version();
         match &mut outgoing {
             Outgoing::Ask(_) => *asked = version,
@@ -272,13 +273,13 @@ impl Core {
             }
             Outgoing::Message(_) => {}
         }
-        Entry::of(id, outgoing, now)
+        QueueEntry::of(id, outgoing, now)
     }
 
     /// Puts an entry, or its parts where its keys have several slots, on the queues of the places that have
     /// its keys, to be sent by [`send`](Self::send). What a machine sends is put there under the lock of its
     /// shard.
-    pub(super) fn put(&self, entry: Entry, work: &mut Work) {
+    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
         let Some(main) = entry.route() else { return };
         match self.places.as_several() {
             Some(several) if entry.is_split() => {
@@ -293,7 +294,7 @@ impl Core {
     }
 
     /// Sends an entry on that was not executed by the node that it was sent to.
-    pub(super) fn redirect(&self, mut entry: Entry, work: &mut Work) {
+    pub(super) fn redirect(&self, mut entry: QueueEntry, work: &mut Work) {
         let redirect = entry.requeue();
         let Some(main) = entry.route() else { return };
         let place = self.place_after(&main, redirect.as_ref());

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::core::{Core, Work};
 use super::places::{Place, PlaceId};
-use super::reader::EngineWatch;
+use super::reading::EngineWatch;
 use super::runtime::BlockingCall;
 use super::timers::Timer;
 use crate::domain::clock::Moment;

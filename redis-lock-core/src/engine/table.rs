@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::beside::{Beside, NotedBeside};
 use super::idle_leases::LingerPauses;
-use super::path::LockId;
+use super::lock_id::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;

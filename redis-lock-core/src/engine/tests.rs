@@ -8,8 +8,9 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually};
 
 use super::core::Core;
-use super::lifecycle::Stage;
-use super::path::{AskedBy, Entry, LockId, Results};
+use super::lifecycle::LifeStage;
+use super::lock_id::LockId;
+use super::path::{AskedBy, QueueEntry, Results};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -285,14 +286,14 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
     let (asked, _) = core.only_path().traffic().drain();
-    let failed = |entry: Entry| {
+    let failed = |entry: QueueEntry| {
         entry.settled(Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows")))
     };
     core.act(|work| {
         work.settled.extend(asked.into_iter().map(failed));
         let mut reap = owed("job");
         reap.begin(&core.pending, || core.number());
-        work.settled.push(failed(Entry::reap(reap, Moment::now())));
+        work.settled.push(failed(QueueEntry::reap(reap, Moment::now())));
     });
     let main = demand("job").names.shared_main();
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);
@@ -377,7 +378,7 @@ fn an_engine_does_not_end_while_somebody_has_outcomes_in_hand() {
     let locks = Locks::in_memory();
     let core = locks.link().core();
     let place = core.places.only().unwrap();
-    for stage in [Stage::Closing(Some(Moment::NEVER)), Stage::Abandoned] {
+    for stage in [LifeStage::Closing(Some(Moment::NEVER)), LifeStage::Abandoned] {
         core.life.advance(|_| Some(stage));
         let hand = place.path.traffic().take_in_hand();
         assert!(!core.is_done(Moment::now()), "{stage:?}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Core;
-use super::lifecycle::Stage;
+use super::lifecycle::LifeStage;
 use super::places::{Place, Several};
 use crate::domain::clock::Moment;
 
@@ -63,11 +63,11 @@ impl Timer {
                 core.places.all().iter().map(due).fold(Moment::NEVER, Moment::min)
             }
             Self::Drain => match core.life.stage() {
-                Stage::Draining(end) => end.min(now.after(DRAIN_PAUSE)),
+                LifeStage::Draining(end) => end.min(now.after(DRAIN_PAUSE)),
                 _ => Moment::NEVER,
             },
             Self::Shutdown => match core.life.stage() {
-                Stage::Closing(Some(end)) => end,
+                LifeStage::Closing(Some(end)) => end,
                 _ => Moment::NEVER,
             },
             Self::Suspension => now.after(LONGEST_SLEEP),

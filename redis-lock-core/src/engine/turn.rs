@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::lifecycle::given_up;
+use super::lock_id::LockId;
 use super::notices::Notice;
 use super::outcomes::tell;
-use super::path::{Entry, LockId, News, Results, Told};
+use super::path::{News, QueueEntry, Results, Told};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::reaper::Reaper;
+use super::shutdown::given_up;
 use super::timers::Timer;
 
 use crate::domain::clock::Moment;
@@ -222,7 +223,7 @@ impl Core {
     /// Releases a token once more, now or at this time.
     fn release_at(&self, at: Moment, reap: Box<Reap>, now: Moment, work: &mut Work) {
         if at <= now {
-            return self.put(Entry::reap(reap, now), work);
+            return self.put(QueueEntry::reap(reap, now), work);
         }
         let refused = self.reaper.lock().keep(at, reap);
         let told = refused.and_then(|reap| given_up(reap, &LockError::Shutdown));
@@ -254,7 +255,7 @@ impl Core {
     ) {
         let now = Moment::now();
         let reaps = take(&mut self.reaper.lock());
-        reaps.for_each(|reap| self.put(Entry::reap(reap, now), work));
+        reaps.for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
     }
 
     /// A server has left the map: its successor may still have tokens that it released. The last ones

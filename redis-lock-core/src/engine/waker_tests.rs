@@ -12,7 +12,7 @@ use testbed::{Server, WakeLog, eventually};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use super::path::LockId;
+use super::lock_id::LockId;
 use super::reading_tests::{
     Blocks, ask, current_thread, have_a_task_read, server_and_locks, two_workers,
 };

@@ -16,10 +16,9 @@ use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};
 use crate::observe::Observation;
 use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
-use crate::{BackendErrorKind, LockError, Token};
+use crate::{BackendErrorKind, LockError};
 
-/// How often several keys are asked for all at once. After this many refusals, keys that are free
-/// are kept, because a caller of many busy keys might otherwise wait for ever.
+/// After so many refusals a call for several keys keeps those that are free: it might wait for ever.
 const ROUNDS: u32 = 3;
 
 /// The stage in which an attempt contends for the lock.
@@ -45,7 +44,7 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// When a message has named the token for the first time since the last answer.
     pub(super) told: Option<Moment>,
-    /// Calls that were let in because the lock may be free: if it is busy, more wait than they accept.
+    /// Calls that were let in because the lock may be free, and that accept no more waiters.
     pub(super) let_in: Vec<u64>,
 }
 
@@ -452,7 +451,7 @@ impl<W> Machine<W> {
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.heard.answered_at = open.sent;
-        let is_own = |blocker: &Blocker| has_token_of(blocker, env.manager);
+        let is_own = |blocker: &Blocker| blocker.is_of(env.manager);
         // A token of ours may be being released.
         let was_own =
             matches!(&contending.heard.last_answer, LastAnswer::Busy(last) if is_own(last));
@@ -494,10 +493,4 @@ impl<W> Machine<W> {
             env.part(Reap::of(contending.attempt, open, &contending.demand));
         }
     }
-}
-
-/// Whether a token of this manager makes the lock busy.
-fn has_token_of(blocker: &Blocker, manager: &Arc<str>) -> bool {
-    let holder = blocker.value.as_deref().map(Token::from_wire);
-    holder.is_some_and(|holder| holder.manager() == Some(manager))
 }

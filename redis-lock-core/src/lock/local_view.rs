@@ -11,7 +11,8 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::fault::Fault;
 use crate::domain::label::{bare, shown};
-use crate::domain::status::{SecondCall, Waiter};
+use crate::domain::second_call::SecondCall;
+use crate::domain::status::Waiter;
 use crate::store::Blocker;
 use crate::{Token, Wait};
 

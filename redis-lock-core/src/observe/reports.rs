@@ -47,14 +47,14 @@ pub(crate) fn later(report: impl FnOnce() + Send + 'static) {
 #[derive(Default)]
 struct Reporter {
     process: u32,
-    queue: Mutex<Queue>,
+    queue: Mutex<ReportQueue>,
     news: Condvar,
     /// That of a forked child process, which lacks the thread of this one.
     next: OnceBox<Self>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct ReportQueue {
     reports: VecDeque<Report>,
     has_thread: bool,
     /// Whether the thread must wake for the next report.
@@ -75,7 +75,7 @@ impl Reporter {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, ReportQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

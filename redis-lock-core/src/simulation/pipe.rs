@@ -53,7 +53,7 @@ pub(super) struct Pipe {
     /// The world knows until when.
     is_full_known: bool,
     filling: Filling,
-    registrations: Vec<Weak<Mutex<Registration>>>,
+    registrations: Vec<Weak<Mutex<PipeRegistration>>>,
     registration_count: u64,
     /// Nothing comes after what is in the inbox.
     pub(super) is_ended: bool,
@@ -212,15 +212,15 @@ const OF_REGISTRATIONS: u64 = 120;
 
 /// What a runtime has noticed of a pipe, and who is woken when it notices more.
 #[derive(Debug, Default)]
-struct Registration {
+struct PipeRegistration {
     is_readable: bool,
     is_writable: bool,
     waker: Option<Waker>,
 }
 
-type SharedRegistration = Arc<Mutex<Registration>>;
+type SharedRegistration = Arc<Mutex<PipeRegistration>>;
 
-fn noted(registration: &SharedRegistration) -> MutexGuard<'_, Registration> {
+fn noted(registration: &SharedRegistration) -> MutexGuard<'_, PipeRegistration> {
     registration.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -332,6 +332,12 @@ impl Blocker {
     pub(crate) fn holder(&self) -> Option<Holder> {
         self.value.as_deref().map(|value| Holder::of_value(value, self.ttl))
     }
+
+    /// Whether a token of this manager makes the lock busy.
+    pub(crate) fn is_of(&self, manager: &Arc<str>) -> bool {
+        let holder = self.value.as_deref().map(Token::from_wire);
+        holder.is_some_and(|holder| holder.manager() == Some(manager))
+    }
 }
 
 /// Something that the server reports without having been asked.

@@ -7,13 +7,13 @@ mod queue;
 mod steady;
 mod worker;
 
+pub(crate) use worker::{CallerTerms, work};
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-
-pub(crate) use worker::{CallerTerms, work};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Trial {

@@ -52,7 +52,7 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-type Store = Arc<Mutex<redis::Connection>>;
+type Database = Arc<Mutex<redis::Connection>>;
 
 /// A change for each call, a call for each millisecond.
 async fn queue(locks: &Locks, url: &str) -> Result<()> {
@@ -91,7 +91,7 @@ impl From<LockError> for Failed {
 }
 
 /// Reads what has changed, then works.
-async fn bring_up_to_date(locks: Locks, store: Store) -> Result<(), Failed> {
+async fn bring_up_to_date(locks: Locks, store: Database) -> Result<(), Failed> {
     let body = async move |_: &redis_locks::Guard| {
         let changes: u64 = ask(&store, redis::cmd("GET").arg("changes")).map_err(Failed::Store)?;
         sleep(Duration::from_millis(5)).await;
@@ -100,7 +100,7 @@ async fn bring_up_to_date(locks: Locks, store: Store) -> Result<(), Failed> {
     locks.mutex("sync").queue(1).try_run(body).await
 }
 
-fn ask<T: redis::FromRedisValue>(store: &Store, command: &redis::Cmd) -> Result<T> {
+fn ask<T: redis::FromRedisValue>(store: &Database, command: &redis::Cmd) -> Result<T> {
     let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(command.query(&mut *store)?)
 }

@@ -204,42 +204,21 @@ mod tests {
 
     #[test]
     fn events_survive_the_pipe() {
-        for event in [
-            Event::Granted {
-                hold: u64::MAX,
-                kind: Kind::Mutex,
-                number: Number::Fence(3),
-                at: 4,
-                keys: vec![1],
-            },
-            Event::Granted {
-                hold: 1,
-                kind: Kind::Read,
-                number: Number::None,
-                at: 4,
-                keys: vec![7],
-            },
-            Event::Granted {
-                hold: 1,
-                kind: Kind::Write,
-                number: Number::Fence(2),
-                at: 4,
-                keys: vec![7],
-            },
-            Event::Granted {
-                hold: 1,
-                kind: Kind::Permit(12),
-                number: Number::Slot(0),
-                at: 4,
-                keys: vec![9],
-            },
-            Event::Granted {
-                hold: 1,
-                kind: Kind::All,
-                number: Number::Fence(2),
-                at: 4,
-                keys: vec![5, 1],
-            },
+        let granted = [
+            (u64::MAX, Kind::Mutex, Number::Fence(3), vec![1]),
+            (1, Kind::Read, Number::None, vec![7]),
+            (1, Kind::Write, Number::Fence(2), vec![7]),
+            (1, Kind::Permit(12), Number::Slot(0), vec![9]),
+            (1, Kind::All, Number::Fence(2), vec![5, 1]),
+        ];
+        let granted = granted.map(|(hold, kind, number, keys)| Event::Granted {
+            hold,
+            kind,
+            number,
+            at: 4,
+            keys,
+        });
+        let others = [
             Event::Ended { hold: 5, at: 6 },
             Event::Adopted { hold: 5, at: 6 },
             Event::Again,
@@ -263,7 +242,8 @@ mod tests {
             Event::Crowded,
             Event::Done { slot: 1, from: 2, at: 3 },
             Event::FoundDone,
-        ] {
+        ];
+        for event in granted.into_iter().chain(others) {
             assert_eq!(Event::parse(&event.to_string()), Some(event));
         }
         assert_eq!(Event::parse("g 1 m 2"), None);

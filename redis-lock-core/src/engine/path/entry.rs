@@ -3,19 +3,66 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LockId;
-use super::origin::{AnswerTo, AskedBy, Gathered, Gathering, InHand, Told};
+use super::told::{AnswerTo, InHand, Told};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
+use crate::engine::lock_id::LockId;
 use crate::lock::{Outcome, Outgoing, Question, Reap};
 use crate::store::groups::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
-use crate::sync::NonPoisonMutex;
+use crate::sync::{NonPoisonGuard, NonPoisonMutex};
+
+/// On whose behalf a command is sent.
+#[derive(Debug)]
+pub(crate) enum AskedBy {
+    /// The machine of a lock, for its question with this number.
+    Lock(LockId, u64),
+    /// The release of a token.
+    Reap(Box<Reap>),
+    /// One of several parts, each for the keys of one slot.
+    Part(Arc<Gathering>, usize),
+    /// A caller that looks at locks; `None` after its time limit has passed.
+    Query(Option<AnswerTo>),
+    /// The path itself, to check the connection.
+    Ping,
+}
+
+impl AskedBy {
+    /// Whether a caller waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Lock(..) | Self::Query(_) => true,
+            Self::Reap(reap) => reap.is_awaited(),
+            Self::Part(gathering, _) => gathering.is_awaited(),
+            Self::Ping => false,
+        }
+    }
+
+    /// Takes out the caller, to tell it that no answer came in time.
+    pub(crate) fn overdue(&mut self) -> Option<Told> {
+        match self {
+            Self::Query(reply) => Some(Told::reply(reply.take()?, Err(Fault::no_answer()))),
+            Self::Reap(reap) => reap.overdue().map(Told::release),
+            Self::Part(gathering, _) => gathering.overdue(),
+            Self::Lock(..) | Self::Ping => None,
+        }
+    }
+
+    /// The token that it releases.
+    #[cfg(test)]
+    pub(crate) fn leaving(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Reap(reap) => Some(Arc::clone(reap.attempt().wire())),
+            Self::Part(gathering, _) => gathering.gathered().entry.as_ref()?.origin.leaving(),
+            Self::Lock(..) | Self::Query(_) | Self::Ping => None,
+        }
+    }
+}
 
 /// One command, from when it is put on a queue until its outcome is handed over.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     pub(crate) origin: AskedBy,
     pub(crate) state: EntryState,
     /// When the entry was created.
@@ -61,7 +108,7 @@ pub(crate) enum EntryState {
     Settled(Outcome),
 }
 
-impl Entry {
+impl QueueEntry {
     /// The entry of something that a machine sends.
     pub(crate) fn of(id: &LockId, outgoing: Outgoing, now: Moment) -> Self {
         match outgoing {
@@ -233,14 +280,58 @@ impl Entry {
 }
 
 /// A part, and the key that decides where it goes.
-pub(crate) type PartEntry = (Arc<str>, Entry);
+pub(crate) type PartEntry = (Arc<str>, QueueEntry);
+
+/// A command that was split into parts, until it has its one outcome.
+#[derive(Debug)]
+pub(crate) struct Gathering(pub(super) NonPoisonMutex<Gathered>);
+
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) split: Split,
+    /// What was split; `None` once the outcome is known.
+    pub(super) entry: Option<QueueEntry>,
+}
 
 impl Gathering {
+    /// A part has its outcome. Returns the next step, if this was the last missing part.
+    pub(crate) fn answered(&self, group: usize, outcome: Outcome) -> Option<NextPart> {
+        let mut gathered = self.gathered();
+        gathered.split.answered(group, outcome.into());
+        gathered.split.next()
+    }
+
+    /// The machine that asked, and the number of its question. The outer `None` means that no caller
+    /// wants the answer.
+    pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
+        match &self.gathered().entry.as_ref()?.origin {
+            AskedBy::Lock(id, number) => Some(Some((id.clone(), *number))),
+            _ => Some(None),
+        }
+    }
+
+    pub(super) fn gathered(&self) -> NonPoisonGuard<'_, Gathered> {
+        self.0.lock()
+    }
+
+    /// Takes out the origin, when no thread is left to carry it out.
+    pub(crate) fn take_origin(&self) -> Option<AskedBy> {
+        self.gathered().entry.take().map(|entry| entry.origin)
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.gathered().entry.as_ref().is_some_and(|entry| entry.origin.is_awaited())
+    }
+
+    pub(crate) fn overdue(&self) -> Option<Told> {
+        self.gathered().entry.as_mut()?.origin.overdue()
+    }
+
     /// Splits an entry for keys of several slots into parts. There may be an outcome at once.
     pub(crate) fn begin(
-        mut entry: Entry,
+        mut entry: QueueEntry,
         cluster: &Arc<ClusterMode>,
-    ) -> (Vec<PartEntry>, Option<Entry>) {
+    ) -> (Vec<PartEntry>, Option<QueueEntry>) {
         let now = entry.sent;
         if let AskedBy::Reap(reap) = &mut entry.origin {
             // Its parts may go to other queues than those of the acquisition that it undoes.
@@ -264,12 +355,12 @@ impl Gathering {
         let entry = |part: Part| {
             let main = part.command.names.shared_main();
             let origin = AskedBy::Part(Arc::clone(self), part.group);
-            (main, Entry::of_command(origin, part.command, deadline, sent))
+            (main, QueueEntry::of_command(origin, part.command, deadline, sent))
         };
         parts.into_iter().map(entry).collect()
     }
 
-    pub(crate) fn settle(&self, answer: Result<Answer, Fault>, hand: InHand) -> Option<Entry> {
+    pub(crate) fn settle(&self, answer: Result<Answer, Fault>, hand: InHand) -> Option<QueueEntry> {
         let mut entry = self.gathered().entry.take()?;
         entry.hand = hand;
         Some(entry.settled(answer.into()))

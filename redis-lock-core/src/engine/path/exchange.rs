@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AskedBy, ConnectionState, Entry, Path, Traffic};
+use super::{AskedBy, ConnectionState, Path, QueueEntry, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::reader::Reader;
@@ -34,7 +34,7 @@ impl Path {
     pub(crate) fn after_put(
         &self,
         by: Option<RuntimeId>,
-        results: &mut Vec<Entry>,
+        results: &mut Vec<QueueEntry>,
     ) -> (After, Moment) {
         let (after, due, reader) = {
             let mut traffic = self.traffic();
@@ -50,7 +50,7 @@ impl Path {
 }
 
 impl Traffic {
-    fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<Entry>) -> After {
+    fn after_put(&mut self, by: Option<RuntimeId>, results: &mut Vec<QueueEntry>) -> After {
         if !matches!(self.connection, ConnectionState::Up(_)) {
             return if self.queue.has_waiting() { After::WakeEngine } else { After::Nothing };
         }
@@ -116,7 +116,7 @@ impl Traffic {
     }
 
     /// What a planted fault sends later than the rest.
-    fn late(&mut self) -> Vec<Entry> {
+    fn late(&mut self) -> Vec<QueueEntry> {
         if !planted!(LateReleases) {
             return Vec::new();
         }
@@ -165,7 +165,7 @@ impl Traffic {
     }
 
     /// Sends as much as the socket takes.
-    fn flush(&mut self, results: &mut Vec<Entry>) {
+    fn flush(&mut self, results: &mut Vec<QueueEntry>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         if let Err(error) = up.wire.flush() {
             self.close(&Fault::broken(&error), results);
@@ -173,7 +173,7 @@ impl Traffic {
     }
 
     /// Encodes and sends everything in the queue.
-    pub(crate) fn push_out(&mut self, results: &mut Vec<Entry>) {
+    pub(crate) fn push_out(&mut self, results: &mut Vec<QueueEntry>) {
         if self.queue.has_waiting() {
             self.write(Moment::now());
         }
@@ -181,12 +181,12 @@ impl Traffic {
     }
 
     /// Reads what has arrived, and settles the entries that are answered.
-    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Entry>) {
+    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<QueueEntry>) {
         while self.read(now, results) {}
     }
 
     /// Reads once. Returns whether there may be more.
-    fn read(&mut self, now: Moment, results: &mut Vec<Entry>) -> bool {
+    fn read(&mut self, now: Moment, results: &mut Vec<QueueEntry>) -> bool {
         let ConnectionState::Up(up) = &mut self.connection else { return false };
         let filled = up.wire.fill();
         if let Ok(Filled { received: true, .. }) = filled {
@@ -207,7 +207,7 @@ impl Traffic {
     ///
     /// # Errors
     /// A fault if the connection can't be used any longer.
-    fn pull(&mut self, results: &mut Vec<Entry>) -> Result<(), Fault> {
+    fn pull(&mut self, results: &mut Vec<QueueEntry>) -> Result<(), Fault> {
         while let ConnectionState::Up(up) = &mut self.connection {
             let (queue, dropped) = (&self.queue, &self.dropped);
             let mut wants = |seq| !queue.get(seq).is_some_and(|entry| dropped.has(entry));
@@ -228,7 +228,7 @@ impl Traffic {
         Ok(())
     }
 
-    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Entry>) {
+    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<QueueEntry>) {
         if let ConnectionState::Up(up) = &mut self.connection {
             up.has_answered = true;
         }
@@ -250,12 +250,12 @@ impl Traffic {
 
     /// A command has failed, perhaps on a separate connection. If nothing has arrived since it was
     /// written, the server gets a ping.
-    fn doubt_server(&mut self, entry: &Entry, results: &mut Vec<Entry>) {
+    fn doubt_server(&mut self, entry: &QueueEntry, results: &mut Vec<QueueEntry>) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let is_dropped = self.dropped.has(entry);
         let is_asked = || self.queue.written().any(|it| matches!(it.origin, AskedBy::Ping));
         if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
-            self.put(Entry::ping(self.time_limit, Moment::now()), results);
+            self.put(QueueEntry::ping(self.time_limit, Moment::now()), results);
         }
     }
 
@@ -265,7 +265,7 @@ impl Traffic {
         seq: u64,
         command: Command,
         redirect: Redirect,
-        results: &mut Vec<Entry>,
+        results: &mut Vec<QueueEntry>,
     ) {
         let Some(mut entry) = self.queue.take(seq) else { return };
         entry.hops += 1;
@@ -289,7 +289,7 @@ impl Traffic {
 
     /// A planted fault.
     #[cfg(test)]
-    fn redirect_all(&mut self, results: &mut Vec<Entry>) {
+    fn redirect_all(&mut self, results: &mut Vec<QueueEntry>) {
         while let Some(mut entry) = self.queue.pop_written() {
             let command = entry.copy.take();
             results.push(entry.redirected(command, None));
@@ -302,7 +302,7 @@ impl Traffic {
         self.distrust_after = Some(age);
     }
 
-    fn is_too_late(&self, entry: &Entry) -> bool {
+    fn is_too_late(&self, entry: &QueueEntry) -> bool {
         self.distrust_after.is_some_and(|age| Moment::now().since(entry.written) > age)
     }
 }

@@ -18,15 +18,15 @@
 
 mod entry;
 mod exchange;
-mod origin;
 mod queue;
 mod supervise;
 #[cfg(test)]
 mod tests;
+mod told;
 
-pub(crate) use entry::{Entry, EntryState};
+pub(crate) use entry::{AskedBy, EntryState, Gathering, QueueEntry};
 pub(crate) use exchange::After;
-pub(crate) use origin::{AskedBy, Gathering, InHand, LockId, ReadyReply, Told};
+pub(crate) use told::{InHand, ReadyReply, Told};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,9 +40,9 @@ use crate::engine::reader::ReaderRole;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, Verb, Watcher, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
-use origin::InHandCount;
 use queue::Queue;
 use supervise::Attempts;
+use told::InHandCount;
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
@@ -63,7 +63,7 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     /// Entries that are settled, or redirected.
-    pub(crate) settled: Vec<Entry>,
+    pub(crate) settled: Vec<QueueEntry>,
     /// What callers learn.
     pub(crate) told: Vec<Told>,
     pub(crate) news: Vec<News>,
@@ -105,12 +105,12 @@ struct DroppedQuestions {
 
 impl DroppedQuestions {
     /// Whether an entry is such a question.
-    fn has(&self, entry: &Entry) -> bool {
+    fn has(&self, entry: &QueueEntry) -> bool {
         entry.number().is_some_and(|number| self.numbers.contains(&number))
     }
 
     /// The same, for a question that is settled now.
-    fn take(&mut self, entry: &Entry) -> bool {
+    fn take(&mut self, entry: &QueueEntry) -> bool {
         entry.number().is_some_and(|number| self.numbers.remove(&number))
     }
 }
@@ -167,13 +167,13 @@ impl Path {
 
     /// Puts an entry on the queue. To be called under the lock of the machine's shard, so that the
     /// order in the queue is that of the steps.
-    pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Entry>) {
+    pub(crate) fn put(&self, entry: QueueEntry, results: &mut Vec<QueueEntry>) {
         self.traffic().put(entry, results);
     }
 }
 
 impl Traffic {
-    pub(crate) fn put(&mut self, mut entry: Entry, results: &mut Vec<Entry>) {
+    pub(crate) fn put(&mut self, mut entry: QueueEntry, results: &mut Vec<QueueEntry>) {
         let sent = entry.sent;
         if let AskedBy::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
@@ -210,7 +210,7 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, mut entry: Entry, outcome: Outcome, results: &mut Vec<Entry>) {
+    fn settle(&mut self, mut entry: QueueEntry, outcome: Outcome, results: &mut Vec<QueueEntry>) {
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.take(&entry) && !planted!(AnyAnswer) {
@@ -249,7 +249,7 @@ impl Traffic {
     }
 
     /// Ends the epoch, if there is one: the one way in which a connection ends.
-    pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Entry>) {
+    pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<QueueEntry>) {
         let before = std::mem::replace(&mut self.connection, ConnectionState::Connecting);
         let ConnectionState::Up(up) = before else {
             self.connection = before;
@@ -266,7 +266,7 @@ impl Traffic {
 
     /// Forgets the numbers of dropped questions that are settled.
     fn forget_dropped(&mut self) {
-        let known: BTreeSet<_> = self.queue.all().filter_map(Entry::number).collect();
+        let known: BTreeSet<_> = self.queue.all().filter_map(QueueEntry::number).collect();
         self.dropped.numbers.retain(|number| known.contains(number));
     }
 
@@ -340,7 +340,7 @@ impl Traffic {
 
     /// Removes all entries, because no thread is left to send them. Dropping the returned values wakes
     /// the callers, so no lock may be held then.
-    pub(crate) fn drain(&mut self) -> (Vec<Entry>, Vec<ReadyReply>) {
+    pub(crate) fn drain(&mut self) -> (Vec<QueueEntry>, Vec<ReadyReply>) {
         // One that is down stays so: after the end of the engine nothing may wait here.
         if !matches!(self.connection, ConnectionState::Down(_)) {
             self.connection = ConnectionState::Unused;
@@ -356,7 +356,7 @@ impl Traffic {
     }
 
     /// Does that for good: new entries are refused at once.
-    pub(crate) fn end(&mut self) -> (Vec<Entry>, Vec<ReadyReply>) {
+    pub(crate) fn end(&mut self) -> (Vec<QueueEntry>, Vec<ReadyReply>) {
         let drained = self.drain();
         self.connection = ConnectionState::Down(Fault::stopped());
         drained

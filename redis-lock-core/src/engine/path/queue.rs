@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::Entry;
+use super::QueueEntry;
 
 /// The entries in their order. Each stays in place until it has its outcome.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Those that were written come first. An entry with an outcome leaves a gap, until it comes first.
-    entries: VecDeque<Option<Entry>>,
+    entries: VecDeque<Option<QueueEntry>>,
     /// How many of them were written, with the gaps.
     written: usize,
     /// The sequence number of the first one. The others follow without gaps.
@@ -18,7 +18,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn put(&mut self, entry: Entry) {
+    pub(super) fn put(&mut self, entry: QueueEntry) {
         self.entries.push_back(Some(entry));
     }
 
@@ -42,7 +42,7 @@ impl Queue {
     }
 
     /// The entry that is written next.
-    pub(super) fn next(&mut self) -> Option<&mut Entry> {
+    pub(super) fn next(&mut self) -> Option<&mut QueueEntry> {
         self.entries.get_mut(self.written)?.as_mut()
     }
 
@@ -66,12 +66,12 @@ impl Queue {
     }
 
     /// An entry that was written and has no outcome.
-    pub(super) fn get(&self, seq: u64) -> Option<&Entry> {
+    pub(super) fn get(&self, seq: u64) -> Option<&QueueEntry> {
         self.entries.get(self.index(seq)?)?.as_ref()
     }
 
     /// Takes out such an entry.
-    pub(super) fn take(&mut self, seq: u64) -> Option<Entry> {
+    pub(super) fn take(&mut self, seq: u64) -> Option<QueueEntry> {
         let index = self.index(seq)?;
         let entry = self.entries.get_mut(index)?.take()?;
         self.awaited -= usize::from(entry.is_awaited);
@@ -84,37 +84,37 @@ impl Queue {
     }
 
     /// The oldest entry that was written and has no outcome.
-    pub(super) fn oldest(&self) -> Option<&Entry> {
+    pub(super) fn oldest(&self) -> Option<&QueueEntry> {
         self.written().next()
     }
 
-    pub(super) fn written(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn written(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().take(self.written).flatten()
     }
 
-    pub(super) fn waiting(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub(super) fn waiting(&self) -> impl DoubleEndedIterator<Item = &QueueEntry> {
         self.entries.iter().skip(self.written).flatten()
     }
 
-    pub(super) fn waiting_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn waiting_mut(&mut self) -> impl Iterator<Item = &mut QueueEntry> {
         self.entries.iter_mut().skip(self.written).flatten()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().flatten()
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut QueueEntry> {
         self.entries.iter_mut().flatten()
     }
 
     /// Takes out the oldest entry that was written and has no outcome.
-    pub(super) fn pop_written(&mut self) -> Option<Entry> {
+    pub(super) fn pop_written(&mut self) -> Option<QueueEntry> {
         let seq = self.first;
         self.has_written().then(|| self.take(seq)).flatten()
     }
 
-    pub(super) fn take_waiting(&mut self) -> Vec<Entry> {
+    pub(super) fn take_waiting(&mut self) -> Vec<QueueEntry> {
         self.entries.drain(self.written..).flatten().collect()
     }
 }

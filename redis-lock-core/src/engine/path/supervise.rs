@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    AskedBy, ConnectionState, Entry, LOOK_PAUSE, News, ReadyReply, Results, Told, Traffic, Up,
+    AskedBy, ConnectionState, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Told, Traffic, Up,
 };
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
@@ -151,7 +151,7 @@ impl Traffic {
                 && !up.wire.is_instant()
                 && !self.queue.has_waiting()
             {
-                let entry = Entry::ping(self.time_limit, now);
+                let entry = QueueEntry::ping(self.time_limit, now);
                 self.put(entry, &mut results.settled);
             }
             return;
@@ -304,7 +304,7 @@ impl Traffic {
         if !self.queue.has_waiting() {
             return;
         }
-        let stays = |entry: &Entry| {
+        let stays = |entry: &QueueEntry| {
             let is_bound = entry.asks || matches!(entry.origin, AskedBy::Query(_) | AskedBy::Ping);
             is_bound || entry.route().is_none_or(|main| is_here(&main))
         };
@@ -314,8 +314,8 @@ impl Traffic {
     }
 
     /// What was waiting here goes to other places.
-    fn send_elsewhere(&mut self, entries: Vec<Entry>, results: &mut Results) {
-        results.settled.extend(entries.into_iter().map(Entry::elsewhere));
+    fn send_elsewhere(&mut self, entries: Vec<QueueEntry>, results: &mut Results) {
+        results.settled.extend(entries.into_iter().map(QueueEntry::elsewhere));
         self.forget_dropped();
     }
 

@@ -158,7 +158,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_repo
     assert_eq!(bench.numbers(is_answered), [wanted]);
     bench.answer(2);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Entry { origin: AskedBy::Reap(_), .. }]), "{settled:?}");
+    assert!(matches!(settled[..], [QueueEntry { origin: AskedBy::Reap(_), .. }]), "{settled:?}");
     end(settled);
     assert!(bench.path.traffic().is_at_rest());
 }
@@ -358,7 +358,7 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
 }
 
 /// Gives up the releases among these.
-fn end(settled: Vec<Entry>) {
+fn end(settled: Vec<QueueEntry>) {
     for entry in settled {
         if let AskedBy::Reap(reap) = entry.origin {
             reap.give_up();
@@ -378,7 +378,7 @@ fn answers_that_came_before_the_connection_broke_count_however_many() {
     bench.server().answers.extend(sent.iter().take(MANY - 10));
     bench.break_off();
     let settled = bench.settled();
-    let is_answered = |entry: &&Entry| entry.outcome().is_answered();
+    let is_answered = |entry: &&QueueEntry| entry.outcome().is_answered();
     assert_eq!(settled.iter().filter(is_answered).count(), MANY - 10);
     assert_eq!(settled.len(), MANY);
 }

@@ -15,6 +15,7 @@ use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::fault::FaultClass;
 use crate::engine::core::Work;
+use crate::engine::lock_id::LockId;
 use crate::lock::tests::Bench as Locks;
 use crate::lock::{Outgoing, Question};
 use crate::store::{Answer, Connected, Filled, Pulled};
@@ -191,7 +192,7 @@ impl Bench {
         traffic.turn(now, &mut self.results);
     }
 
-    fn put(&mut self, entry: Entry) {
+    fn put(&mut self, entry: QueueEntry) {
         self.path.put(entry, &mut self.results.settled);
     }
 
@@ -206,12 +207,12 @@ impl Bench {
     fn put_query(&mut self) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
-        self.put(Entry::query(command, reply, self.moment()));
+        self.put(QueueEntry::query(command, reply, self.moment()));
         answer
     }
 
     fn put_command(&mut self, question: Question) {
-        self.put(Entry::of(&id(), Outgoing::Ask(question), self.moment()));
+        self.put(QueueEntry::of(&id(), Outgoing::Ask(question), self.moment()));
     }
 
     /// Puts a question on the queue that is dropped then, and returns the release that makes it void.
@@ -222,7 +223,7 @@ impl Bench {
     }
 
     fn put_release(&mut self, reap: Box<Reap>) {
-        self.put(Entry::reap(reap, self.moment()));
+        self.put(QueueEntry::reap(reap, self.moment()));
     }
 
     /// The attempts to connect that were begun since the last look.
@@ -274,7 +275,7 @@ impl Bench {
         self.path.traffic().pump(now, &mut self.results.settled);
     }
 
-    fn settled(&mut self) -> Vec<Entry> {
+    fn settled(&mut self) -> Vec<QueueEntry> {
         self.results.settled.drain(..).collect()
     }
 
@@ -282,7 +283,7 @@ impl Bench {
     fn numbers(&mut self, is_it: impl Fn(&Outcome) -> bool) -> Vec<u64> {
         let settled = self.settled();
         assert!(settled.iter().all(|settled| is_it(settled.outcome())), "{settled:?}");
-        let number = |entry: &Entry| match &entry.origin {
+        let number = |entry: &QueueEntry| match &entry.origin {
             AskedBy::Lock(_, number) => *number,
             other => panic!("{other:?}"),
         };
@@ -344,7 +345,7 @@ fn each_outcome_counts_as_in_hand_at_its_place_until_it_is_handed_over() {
         let mut traffic = path.traffic();
         traffic.end();
         for _ in 0..2 {
-            let entry = Entry::ping(Duration::from_millis(LIMIT), Moment::now());
+            let entry = QueueEntry::ping(Duration::from_millis(LIMIT), Moment::now());
             traffic.put(entry, &mut work.settled);
         }
     }

@@ -167,7 +167,10 @@ fn whoever_looks_gets_an_error_at_its_deadline_and_the_question_goes_on() {
     assert!(bench.results.told.is_empty(), "once");
     bench.answer(1);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Entry { origin: AskedBy::Query(None), .. }]), "{settled:?}");
+    assert!(
+        matches!(settled[..], [QueueEntry { origin: AskedBy::Query(None), .. }]),
+        "{settled:?}"
+    );
 }
 
 #[test]
@@ -200,5 +203,5 @@ fn whoever_releases_gets_an_error_at_its_deadline_and_the_release_goes_on() {
     let [Told::Release(_, Err(error))] = overdue.as_slice() else { panic!("{overdue:?}") };
     assert!(matches!(**error, crate::LockError::Backend { .. }), "{error:?}");
     bench.answer(1);
-    assert!(matches!(bench.results.settled[..], [Entry { origin: AskedBy::Reap(_), .. }]));
+    assert!(matches!(bench.results.settled[..], [QueueEntry { origin: AskedBy::Reap(_), .. }]));
 }

@@ -1,7 +1,7 @@
 //! What is released again when another node has taken the place of one.
 
 use super::*;
-use crate::engine::lifecycle::Stage;
+use crate::engine::lifecycle::LifeStage;
 
 #[test]
 fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
@@ -97,7 +97,7 @@ fn a_shutdown_sends_the_releases_that_were_to_be_repeated_later() {
                 scope.spawn(|| locks.blocking_shutdown());
                 let core = locks.link().core();
                 eventually(PATIENCE, "it has begun", || {
-                    matches!(core.life.stage(), Stage::Closing(Some(_)))
+                    matches!(core.life.stage(), LifeStage::Closing(Some(_)))
                 });
             }
             cluster.fail_over(0, 2);

@@ -9,7 +9,7 @@ use testbed::{eventually, holds_for};
 use self::cluster::Cluster;
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
-use crate::engine::path::{Entry, LOOK_PAUSE};
+use crate::engine::path::{LOOK_PAUSE, QueueEntry};
 use crate::engine::tests::{PATIENCE, have_a_lease_linger, owe, release_of};
 use crate::lock::Outcome;
 use crate::store::Event;
@@ -142,10 +142,10 @@ fn who_releases_gets_an_error_when_the_engine_ends_before_the_release_has_its_ne
                 let what = Fault::new(FaultClass::Unknown, "the connection broke");
                 core.reaped(reap, Outcome::Unknown(what), now, work);
             }
-            1 => core.redirect(Entry::reap(reap, now).redirected(None, None), work),
+            1 => core.redirect(QueueEntry::reap(reap, now).redirected(None, None), work),
             _ => {
                 let to = Redirect::Ask { to: "node-9:1".into() };
-                core.redirect(Entry::reap(reap, now).redirected(None, Some(to)), work);
+                core.redirect(QueueEntry::reap(reap, now).redirected(None, Some(to)), work);
             }
         });
         let outcome =
