@@ -40,7 +40,7 @@ fn show_has_the_documented_fields() {
             "holders": [{
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
                 "fence": guard.fence(), "idle": false, "idle_since": null,
-                "second_call": null,
+                "second_call": null, "slot": null,
             }],
             "server": {
                 "version": null, "release": null, "scripts": true, "topology": "single",

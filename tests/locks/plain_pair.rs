@@ -60,7 +60,9 @@ fn a_pair_without_options_sends_the_two_commands_of_the_protocol() {
 fn a_pair_with_an_option_for_a_second_call_sends_two_commands_as_well() {
     for (server, _) in servers() {
         for option in [|it: LockRequest| it.queue(1), |it: LockRequest| it.newest()] {
-            let sent = pair(&server, |locks| option(locks.mutex("k")));
+            let mut sent = pair(&server, |locks| option(locks.mutex("k")));
+            // A holder that begins to hear messages looks whether it missed one about a newer call.
+            sent.retain(|command| !command.starts_with(r#""ZRANGE" "lock:{lock:k}:~l""#));
             assert_eq!(sent.len(), 2, "{sent:?}");
             assert!(sent[0].starts_with(r#""EVALSHA" "SHA""#), "{sent:?}");
         }

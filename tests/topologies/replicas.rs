@@ -71,7 +71,7 @@ fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
         let (error, locks) = late.join().unwrap();
         let NotReplicated { got, wanted, .. } = shortfall(&error);
         assert_eq!((got, wanted), (0, 1), "{error}");
-        assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
+        assert!(error.to_string().contains("0 of the 1 required replicas"), "{error}");
         eventually(PATIENCE, "what was acquired is released", || !pair.primary.exists("lock:job"));
         pair.replica.thaw();
         eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());

@@ -31,6 +31,8 @@ pub(crate) struct Attempt {
     on_server: OnServer,
     /// Until when a renewal without an answer may be executed.
     renewed_until: Moment,
+    /// Until when the server still has what its first question without an answer was granted.
+    granted_until: Moment,
     /// Whether another process may use the same token.
     adopted: bool,
     /// The fingerprint in the token, which must be that of the call that is granted the lock.
@@ -64,8 +66,18 @@ impl Attempt {
             true => OnServer::InDoubt { until: now.after(doubt) },
         };
         let longest = ttl.unwrap_or(UNLEASED).saturating_add(margin);
-        let (renewed_until, may_be_idle) = (Moment::START, false);
-        Self { token, ttl, margin, longest, on_server, renewed_until, adopted, same, may_be_idle }
+        Self {
+            token,
+            ttl,
+            margin,
+            longest,
+            on_server,
+            renewed_until: Moment::START,
+            granted_until: Moment::NEVER,
+            adopted,
+            same,
+            may_be_idle: false,
+        }
     }
 
     /// Its token says that its holder may be idle.
@@ -123,6 +135,18 @@ impl Attempt {
             OnServer::InDoubt { until } => OnServer::InDoubt { until: until.max(end) },
             _ => OnServer::InDoubt { until: end },
         };
+    }
+
+    /// The outcome of a question is unknown, `now`. It may have been written long after it was created.
+    pub(super) fn doubt_question(&mut self, open: &Open, now: Moment) {
+        let granted_until = open.sent.after(self.on_server_for(open.ttl));
+        self.granted_until = self.granted_until.min(granted_until);
+        self.doubt(now, open.ttl);
+    }
+
+    /// Whether it may have been granted, and have lost its lease, without an answer.
+    pub(super) fn may_have_lapsed(&self, now: Moment) -> bool {
+        now >= self.granted_until
     }
 
     /// The outcome of a renewal for `ttl` is unknown.

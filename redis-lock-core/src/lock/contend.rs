@@ -126,9 +126,13 @@ impl Contending {
             && !demand.terms.is_alone()
     }
 
-    /// Which of its questions comes next.
-    fn newest(&self) -> Newest {
-        if self.refusals == 0 { Newest::First } else { Newest::Later }
+    /// Which of its questions comes next. The server forgets a call whose lease has lapsed, so its next
+    /// question must not end calls that have come since.
+    fn newest(&self, now: Moment) -> Newest {
+        match self.refusals == 0 && !self.attempt.may_have_lapsed(now) {
+            true => Newest::First,
+            false => Newest::Later,
+        }
     }
 
     /// Notes by whom the lock was found busy. Returns whether that is news.
@@ -231,7 +235,7 @@ impl<W> Machine<W> {
                 share: demand.terms.share,
                 repair_orphan: demand.terms.repair_orphan,
                 most_waiting: demand.terms.queue,
-                newest: demand.terms.newest.then(|| contending.newest()),
+                newest: demand.terms.newest.then(|| contending.newest(env.now)),
                 ask,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
@@ -320,8 +324,7 @@ impl<W> Machine<W> {
             Outcome::Refused(fault) => self.on_failure(&open, fault, env),
             Outcome::Unknown(fault) => {
                 if let Stage::Contending(contending) = &mut self.stage {
-                    // It may have been written long after it was created.
-                    contending.attempt.doubt(env.now, open.ttl);
+                    contending.attempt.doubt_question(&open, env.now);
                 }
                 self.on_failure(&open, fault, env);
             }

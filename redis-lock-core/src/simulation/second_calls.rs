@@ -9,7 +9,7 @@ use super::planned_trouble::PlannedTrouble;
 use super::random::Random;
 use crate::domain::clock::Moment;
 use crate::store::memory::entry::Entry;
-use crate::store::{ASK, Acquire, Answer, Blocker, Command, Verb};
+use crate::store::{ASK, Acquire, Answer, Blocker, Command, Newest, Verb};
 
 impl HistoryPlan {
     /// Some calls of the first mutex end older ones, some wait only with few others, and some do neither.
@@ -76,11 +76,13 @@ impl SecondCalls {
     ) -> Option<String> {
         let token = command.verb.token()?;
         let order = self.order.entry(command.names.main().to_owned()).or_default();
-        if let Verb::Acquire(Acquire { newest: Some(_), .. }) = &command.verb
+        if let Verb::Acquire(Acquire { newest: Some(question), .. }) = &command.verb
             && *answer != Answer::Tombstone
             && !order.contains(token)
         {
-            order.push(Arc::clone(token));
+            // A later question of a call whose first one was lost ends no other call.
+            let at = if *question == Newest::Later { 0 } else { order.len() };
+            order.insert(at, Arc::clone(token));
         }
         if let Answer::Superseded { .. } = answer
             && order.last() == Some(token)

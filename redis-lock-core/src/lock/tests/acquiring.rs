@@ -186,7 +186,7 @@ fn a_server_that_has_no_fencing_number_to_give_is_not_asked_again() {
     bench.answer(&question, got());
     let failed = bench.failed();
     let [(1, error @ LockError::Backend { .. })] = failed.as_slice() else { panic!("{failed:?}") };
-    assert!(error.to_string().contains("fencing number"), "{error}");
+    assert!(error.to_string().contains("without the number"), "{error}");
     assert_eq!(bench.released().verb(bench.moment()).token(), question.command.verb.token());
 }
 

@@ -350,13 +350,17 @@ fn causes_that_keep_from_connecting_are_distinguished() {
     };
     let failed = ErrorKind::Server(ServerErrorKind::ResponseError);
     let password = (ErrorKind::AuthenticationFailed, "Password authentication failed");
-    assert_eq!(class_of(password.into(), "user and password"), FaultClass::Permanent);
+    assert_eq!(class_of(password.into(), "check user and password"), FaultClass::Permanent);
     let refused = "Redis server refused to switch database";
     for (text, detail, advice) in [
         (refused, "SELECT is not allowed in cluster mode", "the number after"),
         ("An error was signalled by the server", "DB index is out of range", "the number after"),
         (refused, "Authentication required.", "the server wants a password"),
-        (refused, "User app has no permissions to run the 'select' command", "guide/protocol"),
+        (
+            refused,
+            "User app has no permissions to run the 'select' command",
+            "https://docs.rs/redis-locks",
+        ),
     ] {
         let fault = (failed, text, detail.to_owned());
         assert_eq!(class_of(fault.into(), advice), FaultClass::Permanent);
