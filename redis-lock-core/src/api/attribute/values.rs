@@ -103,7 +103,6 @@ mod without {
     /// Without a lifetime, rustc would refuse the bound itself, not its use.
     #[doc(hidden)]
     impl LockRequest {
-        #[must_use]
         pub fn replay(self) -> Self
         where
             for<'a> Self: FeatureSerde,
@@ -111,7 +110,6 @@ mod without {
             self
         }
 
-        #[must_use]
         pub fn share(self) -> Self
         where
             for<'a> Self: FeatureSerde,
