@@ -137,9 +137,12 @@ fn a_command_in_the_background_that_reads_the_terminal_is_stopped_until_fg() {
     let (server, scene) = (Server::start(), Scene::new());
     let mut terminal = Terminal::open(&server, &scene);
     scene.write("read", READ);
+    // The shell says at once what it has seen: `fg` continues no job that it believes to run.
+    terminal.line("set -b");
     terminal.line("$LOCK run job -- sh read &");
     let pid = pid_of_holder(&server);
     eventually(20 * SECOND, "it is stopped", || state(pid) == 'T');
+    eventually(20 * SECOND, "the shell knows", || terminal.shown().contains("Stopped"));
     terminal.line("fg");
     eventually(20 * SECOND, "it goes on", || state(pid) != 'T');
     terminal.line("it");
