@@ -19,7 +19,10 @@ fn sent(monitor: &testbed::Monitor, token: &str) -> Vec<String> {
         Some(rest) => format!("\"EVALSHA\" \"SHA{}", rest.get(40..).unwrap_or_default()),
         None => line,
     };
-    lines.map(without_digest).collect()
+    // A connection for messages may open meanwhile. Its holder then looks whether it missed a newer call.
+    let of_messages = [r#""CLIENT""#, r#""SUBSCRIBE""#, r#""ZRANGE" "lock:{lock:k}:~l""#];
+    let is_own = |line: &String| !of_messages.iter().any(|it| line.starts_with(it));
+    lines.map(without_digest).filter(is_own).collect()
 }
 
 /// What a pair sends after a first one, which has loaded scripts.
@@ -60,9 +63,7 @@ fn a_pair_without_options_sends_the_two_commands_of_the_protocol() {
 fn a_pair_with_an_option_for_a_second_call_sends_two_commands_as_well() {
     for (server, _) in servers() {
         for option in [|it: LockRequest| it.queue(1), |it: LockRequest| it.newest()] {
-            let mut sent = pair(&server, |locks| option(locks.mutex("k")));
-            // A holder that begins to hear messages looks whether it missed one about a newer call.
-            sent.retain(|command| !command.starts_with(r#""ZRANGE" "lock:{lock:k}:~l""#));
+            let sent = pair(&server, |locks| option(locks.mutex("k")));
             assert_eq!(sent.len(), 2, "{sent:?}");
             assert!(sent[0].starts_with(r#""EVALSHA" "SHA""#), "{sent:?}");
         }
