@@ -86,7 +86,7 @@ fn of_those_that_wait_only_the_newest_does_in_the_place_of_the_one_before() {
             .map(|(locks, label)| comes(&arena, newest(locks), label))
             .collect();
         eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
-        // Whoever has no `newest` stays where it is.
+        // A waiter without `newest` keeps its place.
         let plain = Waiting::start(arena.third().mutex("k"));
         eventually(PATIENCE, "both wait", || queued(&arena, "k") == 2);
         let last = Waiting::start(newest(&arena.other));

@@ -103,7 +103,7 @@ impl ReaderRole {
         }
     }
 
-    /// The engine reads, or nobody where there is no connection.
+    /// The engine reads. Without a connection there is nothing to read.
     pub(super) fn depose(&mut self) {
         if let Reader::Task(task) = std::mem::take(&mut self.reader) {
             self.deposed.push(task);

@@ -164,7 +164,7 @@ fn calls_for_the_same_keys_wait_in_one_line_and_others_beside_it() {
     let views = locks.link().views("lock:a");
     assert_eq!(views.iter().filter(|view| view.queued.is_some()).count(), 2, "{views:?}");
     assert_eq!(views.iter().filter(|view| view.queued.is_none()).count(), 2, "{views:?}");
-    // Nobody has `a` and `c`.
+    // `a` and `c` are free.
     assert!(wait(["a", "c"]).1, "it waits behind those who want `b`");
     held.blocking_release().unwrap();
     for (waiting, is_ready) in same {

@@ -237,7 +237,7 @@ pub(super) fn release_of(key: &str) -> (Box<Reap>, Confirmed) {
 
 /// The same after a try of unknown outcome.
 pub(super) fn owed(key: &str) -> Box<Reap> {
-    let (now, what) = (Moment::now(), Fault::new(FaultClass::Unknown, "nobody knows"));
+    let (now, what) = (Moment::now(), Fault::new(FaultClass::Unknown, "the outcome is unknown"));
     match release_of(key).0.outcome(Outcome::Unknown(what), now, now) {
         (_, Next::Again(_, reap)) => reap,
         other => panic!("{other:?}"),
@@ -287,7 +287,7 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
     let (asked, _) = core.only_path().traffic().drain();
     let failed = |entry: QueueEntry| {
-        entry.settled(Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows")))
+        entry.settled(Outcome::Unknown(Fault::new(FaultClass::Unknown, "the outcome is unknown")))
     };
     core.act(|work| {
         work.settled.extend(asked.into_iter().map(failed));

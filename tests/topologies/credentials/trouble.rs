@@ -177,11 +177,11 @@ fn questions_end_with_the_locks() {
     });
     drop(locks);
     let mut before = provider.asked();
-    eventually(PATIENCE, "nobody asks any more", || {
+    eventually(PATIENCE, "the provider is not asked any more", || {
         thread::sleep(ms(1_200));
         std::mem::replace(&mut before, provider.asked()) == provider.asked()
     });
-    holds_for(ms(1_200), "nobody asks any more", || provider.asked() == before);
+    holds_for(ms(1_200), "the provider is not asked any more", || provider.asked() == before);
 }
 
 /// A server that knows no command, and says with what it was asked.

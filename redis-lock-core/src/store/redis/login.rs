@@ -86,7 +86,7 @@ impl CredentialSource {
             ProviderThread::spawn(Arc::clone(&self.provider), Arc::clone(&self.known), requests);
             sender
         });
-        // Where no thread could be started, nobody answers.
+        // Where no thread could be started, no answer comes.
         let _ = requests.send(request);
     }
 

@@ -253,7 +253,7 @@ local function last_of(latest)
 end
 
 -- Notes that a call has come, which takes the place of the newest before it, if that waits. A full server
--- notes nothing, and nobody is ended.
+-- notes nothing, and no call is ended.
 local function come_last(latest, queue, waiters, token, place, before)
   if try('ZCARD', latest) == nil then return end
   if not write(latest, waiters, token, true, 'ZADD', latest, ticket(latest), token) then return end
