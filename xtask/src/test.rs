@@ -33,10 +33,16 @@ const SHORT: [&str; 18] = [
 ];
 
 /// What the short run leaves out of these programs, because it computes or waits for long.
-const LONG: [&str; 6] = [
+const LONG: [&str; 11] = [
     "faults_that_are_put_back_are_found",
+    "faults_that_are_put_in_are_found",
     "faults_of_a_quorum_are_found",
     "simulation::tests::explorer",
+    "crowds::",
+    "random_rounds::",
+    // Settings of a test that also runs with the usual ones.
+    "::by_transactions",
+    "::short",
     "tenants::",
     "connection::",
     "linger_",
