@@ -15,8 +15,8 @@ use support::scene::Scene;
 use support::terminal::{CTRL_Z, Terminal};
 use support::{Running, SECOND};
 
-/// How long the next holder may take where the lock is given back. The lease lasts two seconds, and all
-/// scenes run at once.
+/// How long the next holder may take where the lock is given back. The lease lasts six seconds: all scenes
+/// run at once, and a lease that a slow machine loses makes another row.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl Tool {
         match self {
             Self::Flock => vec!["flock", "lock"],
             Self::RedisLock => {
-                vec![program, "run", "job", "--ttl", "2s", "--grace", "700ms", "--"]
+                vec![program, "run", "job", "--ttl", "6s", "--grace", "700ms", "--"]
             }
         }
     }
@@ -95,9 +95,9 @@ impl Tool {
             "echo A >> \"$LOG\"; read word < /dev/tty; echo \"got $word\" >> \"$LOG\"",
         );
         terminal.line(&format!("{} sh read < /dev/null", self.words().join(" ")));
-        eventually(20 * SECOND, "it runs", || scene.log().contains('A'));
+        eventually(60 * SECOND, "it runs", || scene.log().contains('A'));
         terminal.line("it");
-        eventually(20 * SECOND, "it has read", || scene.log().contains("got it"));
+        eventually(60 * SECOND, "it has read", || scene.log().contains("got it"));
         "the job reads it"
     }
 
@@ -137,7 +137,7 @@ fn outcome(scene: &Scene) -> &'static str {
     }
     let before = scene.log();
     let has_grown = || scene.log() != before;
-    eventually(20 * SECOND, "the job works or has stopped", || has_grown() || scene.is_at_rest());
+    eventually(60 * SECOND, "the job works or has stopped", || has_grown() || scene.is_at_rest());
     match (has_grown(), before.contains('B')) {
         (true, true) => "the job runs on, **the next one starts beside it**",
         (true, false) => "the job runs on and keeps the lock",
