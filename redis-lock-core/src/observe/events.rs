@@ -206,7 +206,7 @@ pub(super) fn found_lost(hold: &HoldFacts<'_>, reason: &LossReason) {
         token = %hold.token,
         reason = reason.code(),
         why = %reason,
-        "its release found it lost"
+        "the release found the lock lost"
     );
 }
 
