@@ -32,19 +32,19 @@
 //! | lock a function | [`redis_lock`]: the attribute, its options, what it expands to |
 //! | lock anything else | [`Locks`]: how to get one; [`LockRequest`], [`Guard`] |
 //! | react to a failure | [`LockError`]: one variant for each reaction: retry, give up, fix the configuration |
-//! | put a type of your own into a key | [`KeySegment`] |
+//! | use one of your types in a key | [`KeySegment`] |
 //! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |
 //! | answer a repeated request with the first answer | [idempotency keys](guide::idempotency), the crate `redis-locks-tower` |
 //! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, [Kubernetes](guide::kubernetes), ShedLock's options, leader election |
-//! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
+//! | write to a database under a lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
 //! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing), [what a second call does](guide::second_call) |
 //! | set up Redis | [the server](guide::server), [a quorum of servers](guide::quorum), [when Redis is down](guide::web#when-redis-is-down) |
 //! | deploy a new version | [rolling deploys](guide::deploys) |
-//! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
+//! | lock from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
 //! | test code that locks | [testing](guide::testing) |
 //! | see what is going on | [observability](guide::observability), the [runbook](guide::runbook), [`Locks::status`], [`Locks::list`] |
 //! | know about connections, threads, fork, platforms | [questions and answers](guide::faq) |
-//! | speak to the same locks from another language, or grant rights | [protocol](guide::protocol) |
+//! | use the same locks from another language, or grant rights | [protocol](guide::protocol) |
 //! | move from another library | [a Redlock library](guide::from_redlock), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock), [cached](guide::from_cached) |
 //!
 //! # Features
@@ -54,7 +54,7 @@
 //! | `tracing` | yes | spans and events of the `tracing` crate |
 //! | `metrics` | no | counters, histograms and gauges of the `metrics` crate |
 //! | `serde` | no | `replay` and `call`: other calls get the value of the call that ran |
-//! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates or an authority of your own |
+//! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates or your own authority |
 //!
 //! # Requirements
 //!
@@ -63,10 +63,9 @@
 //!
 //! # Examples
 //!
-//! The repository and the package have them in `examples/`: `quickstart`, `unit_tests`, `fencing`,
-//! `leadership`, `coalesce`, `newest`, `share`, `request_to_worker`, `read_write` and others. Run one by
-//! `cargo run --example quickstart`. An axum service, a nightly job and a queue with fencing in SQL
-//! are in `examples/apps`.
+//! They are in `examples/`, in the repository and in the package: `quickstart`, `unit_tests`, `fencing`,
+//! `leadership`, `coalesce`, `newest`, `share`, `request_to_worker`, `read_write` and others. Run one by `cargo run
+//! --example quickstart`. An axum service, a nightly job and a queue with fencing in SQL are in `examples/apps`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -78,8 +77,8 @@ pub use redis_lock_core::*;
 #[doc(hidden)]
 pub use redis_lock_core::__private_0_1;
 
-/// Lets values of your types be part of key templates: newtypes, structs of several parts (joined
-/// by `:`), enums without fields (by the names of their variants).
+/// Lets your types be part of key templates: newtypes, structs of several parts (joined by `:`), and enums without
+/// fields (by the names of their variants).
 ///
 /// ```
 /// use redis_locks::{KeySegment, LockError, redis_lock};
@@ -107,8 +106,8 @@ pub use redis_lock_macros::KeySegment;
 #[doc = include_str!("attribute.md")]
 pub use redis_lock_macros::redis_lock;
 
-/// Options for all functions with [`redis_lock`](macro@redis_lock) in an `impl`, a trait or an inline module, where they
-/// do not set them.
+/// Sets default options for all functions with [`redis_lock`](macro@redis_lock) in an `impl`, a trait or an inline
+/// module.
 ///
 /// ```
 /// use redis_locks::{LockError, Locks, redis_lock, redis_lock_defaults};
@@ -129,10 +128,10 @@ pub use redis_lock_macros::redis_lock;
 /// }
 /// ```
 ///
-/// `prefix` stands before each template; beside `keys = expr` it does not compile, since those keys are no templates.
-/// `key`, `keys`, `fence`, `guard` and `request` are for one function. Of blocks in blocks the inner one wins. An option
-/// that no function in the block uses does not compile. A macro in the block is expanded later, so functions that it
-/// makes have none of them.
+/// `prefix` is put before each template. With `keys = expr` it does not compile, because those keys are not
+/// templates. `key`, `keys`, `fence`, `guard` and `request` can't be set for a block. If blocks are nested, the inner
+/// one wins. An option that no function in the block uses does not compile. A macro in the block is expanded later,
+/// so functions that it makes get no defaults.
 pub use redis_lock_macros::redis_lock_defaults;
 
 #[doc(hidden)]
@@ -141,8 +140,8 @@ pub use redis_lock_macros::key as __key;
 /// A key by the rules of the attribute's templates: `key!("user:{name}")` is what
 /// `#[redis_lock(key = "user:{name}")]` locks.
 ///
-/// A `Result<LockKey, LockError>`: an empty value is [`LockError::InvalidKey`]. Arguments may follow the template, as
-/// for `format!`.
+/// It returns a `Result<LockKey, LockError>`: an empty value is [`LockError::InvalidKey`]. Arguments may follow the
+/// template, as in `format!`.
 ///
 /// ```
 /// use redis_locks::{Locks, key};

@@ -2,9 +2,9 @@
 //! describes it.
 //!
 //! The stages are files: `options` reads and checks the arguments, `function` the item, `key` (on top of `template`)
-//! the key, and `expand` puts them together. `companion` makes the function of `request = name`, `defaults` passes the
-//! options of a block on, and `inline` is `key!`. `diagnostics` collects mistakes. The function is emitted despite
-//! mistakes.
+//! the key, and `expand` puts them together. `companion` makes the function of `request = name`, `defaults` passes on
+//! the options of a block, and `inline` is `key!`. `diagnostics` collects mistakes. The function is emitted even if
+//! there are mistakes.
 
 mod body;
 mod companion;
@@ -27,7 +27,7 @@ mod suggest;
 mod template;
 mod tokens;
 
-/// Serialises a function across a cluster. See `redis_locks::redis_lock`.
+/// Runs a function one call at a time across all machines. See `redis_locks::redis_lock`.
 #[proc_macro_attribute]
 pub fn redis_lock(
     arguments: proc_macro::TokenStream,
@@ -45,7 +45,7 @@ pub fn redis_lock_defaults(
     defaults::expand(arguments.into(), item.into()).into()
 }
 
-/// A key by the rules of the attribute. See `redis_locks::key!`.
+/// Makes a key by the rules of the attribute. See `redis_locks::key!`.
 #[proc_macro]
 pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     inline::expand(input.into()).into()

@@ -1,4 +1,4 @@
-//! Layers for services of [`tower`](https://docs.rs/tower), such as those of axum, tonic and hyper, that put requests
+//! Layers for [`tower`](https://docs.rs/tower) services, such as those of axum, tonic and hyper. They handle requests
 //! under locks of [`redis-locks`](redis_locks).
 //!
 //! | A request should | use |
@@ -46,7 +46,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A method that locks by its message calls an annotated function, and turns its error into a status:
+//! To lock by a field of the message, call an annotated function from the method, and turn its error into a status:
 //!
 //! ```
 //! use redis_locks::LockError;

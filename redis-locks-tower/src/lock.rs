@@ -18,7 +18,7 @@ use crate::task::{Start, in_task, take_ready};
 
 type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 
-/// Runs each request under the lock that a function names for it. `None` runs the request without one.
+/// Runs each request under a lock. A function chooses the lock; if it returns `None`, the request runs without one.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -32,8 +32,8 @@ type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 /// let app: Router = Router::new().route("/import", post(|| async { "imported" })).layer(layer);
 /// ```
 ///
-/// The lock is given back when the *head* of the response is there. A body that is streamed after it is not
-/// protected. Neither is work that the inner service has spawned.
+/// The lock is released when the *head* of the response is ready. A body that is streamed after it is not protected,
+/// and neither is work that the inner service has spawned.
 ///
 /// | What happens | The client gets |
 /// |---|---|
@@ -45,9 +45,9 @@ type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 /// | the lock is lost while the inner service runs | 500; the service is dropped at its next await |
 /// | the function fails, or the request is invalid | 500 |
 ///
-/// These answers are `application/problem+json` (RFC 9457), and name no key, host or process. A client of gRPC gets a
-/// status of gRPC. [`on_error`](Self::on_error) answers instead. Set `wait` in the request: without a limit a client
-/// waits for the lock until it hangs up.
+/// These answers are `application/problem+json` (RFC 9457), and name no key, host or process. A gRPC client gets a
+/// gRPC status. [`on_error`](Self::on_error) replaces these answers. Set `wait` in the request: without a limit a
+/// client waits for the lock until it hangs up.
 ///
 /// With [`once`](LockRequest::once) a response counts as success when its status is below 400 and it has no
 /// `grpc-status` other than 0.
@@ -55,8 +55,8 @@ type OnError = Arc<dyn Fn(LockError) -> Response<Body> + Send + Sync>;
 /// The service runs in the [scope](Locks::scope) of `locks`, so annotated functions that it calls use them.
 ///
 /// # Clients that hang up
-/// Then the inner service is dropped, and the lock is given back within milliseconds.
-/// [`detached`](Self::detached) lets the service run to its end.
+/// When a client hangs up, the inner service is dropped, and the lock is released within milliseconds. With
+/// [`detached`](Self::detached) the service runs to its end.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is built with it"]
 pub struct LockLayer<F> {
@@ -70,7 +70,8 @@ impl<F> LockLayer<F>
 where
     F: Fn(&Parts) -> Result<Option<LockRequest>, LockError>,
 {
-    /// A layer whose function says which lock a request needs. It is called before anything else, and must not block.
+    /// Makes a layer from a function that says which lock a request needs. The function is called first, and must not
+    /// block.
     pub fn new(locks: Locks, request: F) -> Self {
         Self { locks, request, on_error: None, is_detached: false }
     }
@@ -100,8 +101,8 @@ where
         Self { on_error: Some(on_error), ..self }
     }
 
-    /// Lets a service that has begun run to its end under its lock when the client hangs up. It runs in a separate
-    /// task.
+    /// Lets a service that has begun run to its end, under its lock, even if the client hangs up. It runs in a
+    /// separate task.
     ///
     /// A request that still waits for its lock ends as before. [`Locks::drain`] waits for such tasks.
     ///
@@ -134,7 +135,7 @@ impl<F> fmt::Debug for LockLayer<F> {
     }
 }
 
-/// What [`LockLayer`] makes of a service.
+/// The service that [`LockLayer`] makes.
 #[derive(Clone, Debug)]
 pub struct LockService<S, F> {
     inner: S,

@@ -19,9 +19,8 @@ use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_REJOIN: Duration = Duration::from_secs(60);
 
-/// Sets up [`Locks`]: the server, the namespace, and what requests don't set. Made by
-/// [`Locks::builder`]; ends with [`open`](Self::open), which connects on first use, or
-/// [`connect`](Self::connect), which connects now.
+/// Sets up [`Locks`]: the server, the namespace, and defaults for requests. Start with [`Locks::builder`]. Finish
+/// with [`open`](Self::open), which connects on first use, or [`connect`](Self::connect), which connects now.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -79,8 +78,8 @@ impl LocksBuilder {
         self
     }
 
-    /// A cluster, by the URLs of some of its nodes. The others are learned from them. Credentials and
-    /// TLS of these URLs are used for all nodes.
+    /// A cluster, by the URLs of some of its nodes, which name the others. The credentials and TLS settings of these
+    /// URLs apply to all nodes.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -92,9 +91,9 @@ impl LocksBuilder {
         self
     }
 
-    /// The primary that the sentinels at these URLs call `name`. The other sentinels are learned from
-    /// these. Credentials and database of the URLs are those of the server; see
-    /// [`sentinel_auth`](Self::sentinel_auth) for those of the sentinels. TLS is used for both.
+    /// The primary that the sentinels at these URLs call `name`. They name the other sentinels. Credentials and
+    /// database in the URLs belong to the server; [`sentinel_auth`](Self::sentinel_auth) sets those of the sentinels.
+    /// TLS applies to both.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -134,11 +133,10 @@ impl LocksBuilder {
 
     /// How long a node of a quorum must have been up before it votes for new holders; by default 60 seconds.
     ///
-    /// A node that was restarted may have forgotten who holds a lock. After this time every lease has
-    /// ended, or was renewed and is known to the node. So no ttl may be longer, its margin included: a
-    /// request with a longer one gets [`InvalidConfig`](LockError::InvalidConfig).
-    /// Zero lets nodes vote at once: right only if each of them persists every write before it answers
-    /// (`appendfsync always`).
+    /// A node that was restarted may have forgotten who holds a lock. After this time every forgotten lease has
+    /// ended, or was renewed and is known to the node. So `ttl` and `margin` together must not be longer: such a
+    /// request gets [`InvalidConfig`](LockError::InvalidConfig). Zero lets nodes vote at once. That is safe only if
+    /// each node persists every write before it answers (`appendfsync always`).
     ///
     /// Use the same value in all clients of a quorum. Clients with different values use the longest as soon as
     /// they find it on a node. A URL can set it too: `redis-quorum://a,b,c?rejoin=10m`. If both
@@ -158,7 +156,7 @@ impl LocksBuilder {
         self
     }
 
-    /// User and password of the sentinels, where they ask for them. An empty user is the default one.
+    /// User and password of the sentinels, if they ask for them. An empty user is the default user.
     ///
     /// ```
     /// let url = "redis-sentinel://s1:26379,s2:26379/mymaster";
@@ -183,8 +181,8 @@ impl LocksBuilder {
         self
     }
 
-    /// The certificate that this client shows, and the key to it, both as PEM, where servers ask for
-    /// one. Needs the feature `rustls`.
+    /// The certificate of this client and its key, both as PEM, for servers that ask for one. Needs the feature
+    /// `rustls`.
     ///
     /// ```
     /// # let (cert, key) = ("", "");
@@ -201,9 +199,9 @@ impl LocksBuilder {
         self
     }
 
-    /// Translates addresses, if nodes announce addresses that can't be reached from here (NAT,
-    /// containers, tunnels). `map` gets the host and the port that a node announces, and returns those
-    /// to connect to. It is not called for the URLs that you name.
+    /// Translates addresses of nodes that announce addresses which can't be reached from here (NAT, containers,
+    /// tunnels). `map` gets the announced host and port, and returns those to connect to. It is not called for the
+    /// URLs that you set.
     ///
     /// ```
     /// let nat = |_: &str, port: u16| ("nat.example.com".to_owned(), port);
@@ -220,8 +218,8 @@ impl LocksBuilder {
     /// How many replicas must have a lock before it counts; by default none. A failover to one of
     /// these keeps the lock.
     ///
-    /// Each acquisition and renewal takes a round trip to the replicas longer. With fewer replicas no
-    /// lock is acquired or kept. The error is [`Backend`](LockError::Backend), and
+    /// Each acquisition and renewal takes one more round trip, to the replicas. With fewer replicas, no lock is
+    /// acquired or kept. The error is [`Backend`](LockError::Backend), and
     /// [`not_replicated`](crate::BackendError::not_replicated) returns how many replicas confirmed.
     ///
     /// ```
@@ -247,7 +245,7 @@ impl LocksBuilder {
         self
     }
 
-    /// The prefix of every key, which a colon follows: by default `lock`. Empty for no prefix.
+    /// The prefix of every key, followed by a colon: `lock` by default. An empty text means no prefix.
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().namespace("shop"); // `shop:order:42`
@@ -257,7 +255,7 @@ impl LocksBuilder {
         self
     }
 
-    /// The lease of locks that set none; by default 30 seconds.
+    /// The lease of requests that set none: 30 seconds by default.
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().ttl(std::time::Duration::from_secs(40));
@@ -267,7 +265,7 @@ impl LocksBuilder {
         self
     }
 
-    /// How long to wait for locks, unless the request says otherwise; by default for ever.
+    /// How long requests wait for a busy lock, unless they set a time: for ever by default.
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().wait(std::time::Duration::from_secs(2));
@@ -303,8 +301,8 @@ impl LocksBuilder {
         self
     }
 
-    /// How long mutexes keep their lease after a release, as long as no other process wants the lock.
-    /// By default not at all; a request may say otherwise: [`LockRequest::linger`](crate::LockRequest::linger).
+    /// How long mutexes keep their lease after a release, unless another process wants the lock. Zero by default; a
+    /// request can override it by [`LockRequest::linger`](crate::LockRequest::linger).
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().linger(std::time::Duration::from_secs(2));
@@ -314,9 +312,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Extra time that the server keeps a key after the guard's lease ends, unless the request says
-    /// otherwise; by default none. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that
-    /// never expire have none.
+    /// Extra time that the server keeps a key after the guard's lease ends, unless the request sets it: zero by
+    /// default. See [`LockRequest::margin`](crate::LockRequest::margin). Locks that never expire have none.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -331,8 +328,8 @@ impl LocksBuilder {
         self
     }
 
-    /// How many calls may wait for one key, unless the request says otherwise; by default any number.
-    /// See [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
+    /// How many calls may wait for one key, unless the request sets a limit: any number by default. See
+    /// [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().max_waiters(100);
@@ -342,10 +339,10 @@ impl LocksBuilder {
         self
     }
 
-    /// The largest value that is stored for other calls, as JSON: by default 64 KiB, at most 1 MiB. See
+    /// The largest value that is stored for other calls, as JSON: 64 KiB by default, at most 1 MiB. See
     /// `LockRequest::replay`.
     ///
-    /// All commands of a server share one connection, and renewals wait behind large values.
+    /// All commands to a server share one connection, so renewals wait behind large values.
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().largest_value(256 * 1024);
@@ -365,10 +362,10 @@ impl LocksBuilder {
         self
     }
 
-    /// Whether scripts may be used on the server; by default where it allows them.
+    /// Whether to use scripts on the server. By default they are used if the server allows them.
     ///
-    /// Without scripts there are only mutexes, with all that a mutex can do. Readers, writers, permits
-    /// and locks of several keys are [`InvalidConfig`](LockError::InvalidConfig).
+    /// Without scripts only mutexes work, with all their options. Readers, writers, permits and locks of several keys
+    /// are [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().scripting(redis_locks::Scripting::Never);

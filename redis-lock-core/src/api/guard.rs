@@ -24,12 +24,12 @@ use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 ///
 /// It is `Send + Sync + 'static`: move it to another task or thread, or keep it in a struct.
 ///
-/// The engine renews the lease in the background, whatever the caller's runtime is doing. What the
-/// guard says about itself is known locally and costs no round trip; it errs on the safe side: when
-/// the lease could not be renewed in time, the lock counts as lost before the server lets it go.
+/// The engine renews the lease in the background, whatever the caller's runtime is doing. The guard knows its state
+/// locally, without a round trip, and errs on the safe side: if the lease could not be renewed in time, the lock
+/// counts as lost before the server frees it.
 ///
-/// Bind it to a name: `let guard = …`. With `let _ = …` it is dropped at once, of which
-/// `#![warn(let_underscore_drop)]` warns.
+/// Bind it to a name: `let guard = …`. With `let _ = …` it is dropped at once; the lint `let_underscore_drop` warns
+/// of that.
 ///
 /// Dropping the guard releases the lock in the background, from any context: inside or outside a
 /// runtime, while panicking, after the runtime is gone. [`release`](Self::release) waits for the
@@ -113,7 +113,7 @@ impl Guard {
         }
     }
 
-    /// The key that is locked; of several keys, all of them with commas between.
+    /// The locked key. Several keys are separated by commas.
     #[must_use]
     pub fn key(&self) -> &str {
         self.hold.demand.key()
@@ -137,8 +137,7 @@ impl Guard {
         &self.hold.token
     }
 
-    /// The fencing number to give to the store; `Some` when the request was
-    /// [`fenced`](crate::LockRequest::fenced).
+    /// The fencing number to pass to the store; `Some` if the request was [`fenced`](crate::LockRequest::fenced).
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -206,8 +205,8 @@ impl Guard {
         matches!(self.state(), LockState::Held | LockState::Uncertain)
     }
 
-    /// Whether a newer call has come and waits for this one to end. It is always `false` without
-    /// [`newest`](crate::LockRequest::newest), and does not ask the server.
+    /// Whether a newer call waits for this one to end. Always `false` without [`newest`](crate::LockRequest::newest).
+    /// It does not ask the server.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -261,8 +260,8 @@ impl Guard {
     /// Fails unless at least `need` of the lease is left. Call it right before an effect that takes about that
     /// long and can't be undone. It does not ask the server.
     ///
-    /// Before a renewal is confirmed, a third of the ttl and a round trip have passed. So never ask for more than
-    /// 3/5 of the ttl.
+    /// Even with renewal, a third of the ttl and a round trip may have passed. So never ask for more than 3/5 of the
+    /// ttl.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -346,8 +345,8 @@ impl Guard {
         self.confirmed(Wants::Extend(ttl)).await
     }
 
-    /// Turns a writer's hold into a reader's: no writer comes in between, and waiting readers
-    /// get the lock. The token, the fencing number and the lease stay as they are.
+    /// Turns a writer's hold into a reader's. No writer gets in between, and waiting readers get the lock. The token,
+    /// the fencing number and the lease don't change.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

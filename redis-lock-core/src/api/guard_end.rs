@@ -12,7 +12,7 @@ use crate::lock::Confirm;
 use crate::{LockError, Token, observe};
 
 impl Guard {
-    /// Gives the lock back and waits for the server's confirmation.
+    /// Releases the lock and waits for the server's confirmation.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -38,9 +38,8 @@ impl Guard {
         ended.map_or(outcome, Err)
     }
 
-    /// Ends the hold with success, for a request with [`once`](crate::LockRequest::once): until the end of the
-    /// period other calls get [`Done`](LockError::Done). If the period is over already, it just gives the
-    /// lock back.
+    /// Ends the hold with success, for a request with [`once`](crate::LockRequest::once): other calls get
+    /// [`Done`](LockError::Done) until the period ends. If the period is over already, it only releases the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -122,15 +121,15 @@ impl Guard {
     /// Passes the lock on: the guard ends without a release, and the token can be
     /// [adopted](crate::LockRequest::adopt), in this process or in another one.
     ///
-    /// Renewal stops, so the token must be adopted before the lease ends. Otherwise the lock becomes free.
-    /// On a quorum the token says when that is, by this machine's clock. A lock that [never expires](crate::LockRequest::never_expires) waits for its
-    /// adopter without a limit.
+    /// Renewal stops, so the token must be adopted before the lease ends. Otherwise the lock becomes free. On a
+    /// quorum, the token contains that time, by this machine's clock. A lock that [never
+    /// expires](crate::LockRequest::never_expires) waits for its adopter without a limit.
     ///
     /// Always send the token that this returns, not that of [`token`](Self::token): it carries the
     /// state of commands that are still in flight.
     ///
-    /// The token can't be adopted if the guard has nothing to pass on: its lock was lost, or the guard
-    /// [joined](crate::LockRequest::reentrant) an outer hold, which keeps the lock.
+    /// The token can't be adopted if the lock was lost, or if the guard [joined](crate::LockRequest::reentrant) an
+    /// outer hold, which keeps the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -24,7 +24,7 @@ const TRIES: usize = 3;
 const MAX_REASON: usize = 1024;
 
 impl Locks {
-    /// The holders of a lock and its waiters. One read-only script on the server.
+    /// The holders and waiters of a lock, read by one script that writes nothing.
     ///
     /// For people and dashboards: the answer is out of date when it arrives.
     ///
@@ -66,17 +66,16 @@ impl Locks {
         block_on(self.status(key))
     }
 
-    /// The locks of this namespace whose keys match `pattern`, page by page as they are asked for.
+    /// Lists the locks of this namespace whose keys match `pattern`. Pages are fetched as you read them.
     ///
-    /// The pattern is the server's: `*` is any text, `?` one byte, `[a-z]` one of these, and `\`
-    /// takes the next byte as it is. It is compared with keys as callers name them, without the
-    /// namespace.
+    /// The pattern has the server's syntax: `*` is any text, `?` one byte, `[a-z]` one byte of that range, and `\`
+    /// escapes the next byte. It is compared with the keys that callers use, without the namespace.
     ///
-    /// It uses `SCAN`, never `KEYS`, so no single command keeps the server busy. A lock that is held
-    /// during the whole listing appears at least once, even if a replica takes the server's place. A
-    /// lock that is acquired or released during the listing may be missing, and so may a lock that a
-    /// cluster moves to another node. A lock may appear twice. In an empty namespace, the listing looks
-    /// at all keys of the database, and includes those of other programs.
+    /// It uses `SCAN`, never `KEYS`, so no single command blocks the server for long. A lock that is held during the
+    /// whole listing appears at least once, even if a replica takes the server's place. A lock that is acquired or
+    /// released during the listing may be missing, and so may a lock that a cluster moves to another node. A lock may
+    /// appear twice. In an empty namespace, the listing looks at all keys of the database, and includes those of
+    /// other programs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -111,18 +110,18 @@ impl Locks {
         BlockingListing { listing: self.list(pattern) }
     }
 
-    /// Takes the lock away from its holders, and gives it to the first waiter. Returns whether a hold
-    /// was ended. Use it when you know that a holder hangs.
+    /// Takes the lock from its holders, and gives it to the first waiter. Returns whether it ended a hold. Use it
+    /// when you know that a holder hangs.
     ///
     /// The holder gets the reason: its [`lost`](crate::Guard::lost) resolves at once if the server's
     /// messages reach it, else at its next renewal. An async body under `run` or the attribute is then
     /// dropped. A blocking body runs on without the lock. The next fencing number is larger, so a store
     /// that compares numbers refuses what such a body still writes.
     ///
-    /// It also ends that something was [done once](crate::LockRequest::once), or that `min_hold` keeps a lock.
-    /// All holders that the call finds lose the lock: a mutex, a writer, all readers, all permits, a hold
-    /// that never expires, and a lock of a client in another language, whose key is deleted. A holder
-    /// that acquires it later keeps it. Data of other types are never touched.
+    /// It also ends the mark of a call with [`once`](crate::LockRequest::once) that succeeded, and the time for which
+    /// `min_hold` keeps a lock. All holders that the call finds lose the lock: a mutex, a writer, all readers, all
+    /// permits, a hold that never expires, and the lock of a foreign client, whose key is deleted. A holder that
+    /// acquires it later keeps it. Data of other types is never touched.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -386,13 +385,12 @@ fn unforeseen() -> Fault {
 }
 
 impl Locks {
-    /// How long the server takes to answer, connecting included: for a readiness probe. Of several nodes
-    /// the slowest counts. It takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout), and
-    /// no time in memory.
+    /// How long the server takes to answer, connecting included, for readiness probes. Of several nodes the slowest
+    /// counts. It takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout), and no time in memory.
     ///
-    /// The command is a write that changes nothing, so a server that is read-only or full is an error. So is
-    /// a provider of [`credentials`](crate::LocksBuilder::credentials) that fails, although the last ones may
-    /// be good for a while.
+    /// The command is a write that changes nothing, so a read-only or full server is an error. A failing provider of
+    /// [`credentials`](crate::LocksBuilder::credentials) is one, too, even while the last credentials are still
+    /// valid.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -440,8 +438,8 @@ impl Locks {
         }
     }
 
-    /// What the server is and can do, as [`status`](Self::status) says of the server of one lock. It
-    /// takes at most the [`command_timeout`](crate::LocksBuilder::command_timeout).
+    /// What the server is and can do, as [`status`](Self::status) reports for the server of one lock. It takes at
+    /// most the [`command_timeout`](crate::LocksBuilder::command_timeout).
     ///
     /// ```
     /// # async fn show(locks: redis_locks::Locks) -> Result<(), redis_locks::LockError> {

@@ -26,12 +26,11 @@ impl Locks {
         self.mutex(key)
     }
 
-    /// The reader's side of an RwLock: any number of readers, or one writer
-    /// ([`write`](Self::write)). They are served in the order in which they came; readers that come one
-    /// after the other are let in together.
+    /// The reader's side of an RwLock: any number of readers, or one writer ([`write`](Self::write)). They are served
+    /// first come, first served, and consecutive readers are admitted together.
     ///
-    /// Each reader has its own lease, so a reader that dies keeps a writer waiting for one ttl at most.
-    /// A key that is held as a mutex or permit can't be read at the same time: that is
+    /// Each reader has a separate lease, so a reader that dies blocks a writer for one ttl at most. A key that is
+    /// held as a mutex or permit can't be read at the same time: that is
     /// [`InvalidConfig`](crate::LockError::InvalidConfig).
     ///
     /// ```
@@ -48,8 +47,8 @@ impl Locks {
 
     /// The writer's side of [`read`](Self::read): it excludes all readers and other writers.
     ///
-    /// There is no upgrade: a reader that wants to write must release first, or it would wait for its
-    /// own lock for ever. [`Guard::downgrade`](crate::Guard::downgrade) makes a reader of a writer.
+    /// There is no upgrade: a reader that wants to write must release first, or it would wait for itself for ever.
+    /// [`Guard::downgrade`](crate::Guard::downgrade) turns a writer into a reader.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -65,8 +64,8 @@ impl Locks {
     /// A semaphore: one of at most `limit` permits. When a holder dies, its permit is free again after
     /// its lease.
     ///
-    /// All callers should name the same limit. If they differ, the smallest limit of the holders and
-    /// the newcomer counts, and a warning reports it.
+    /// All callers should use the same limit. If limits differ, the smallest one of the holders and the newcomer
+    /// applies, and a warning reports it.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -80,18 +79,18 @@ impl Locks {
         LockRequest::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
     }
 
-    /// The mutexes of all these keys, or none of them, without deadlock in whatever order callers name
-    /// them. 1 to 128 keys; duplicates are allowed.
+    /// The mutexes of all these keys, or none of them. It never deadlocks, whatever the order of the keys. 1 to 128
+    /// keys; duplicates are allowed.
     ///
-    /// It waits while another holder has the [`mutex`](Self::mutex) of any of the keys. The server takes
-    /// them in one step, so a waiter holds none of them. After a few rounds without success it holds
-    /// those that come first by name while it waits for the next one, so that its turn comes.
+    /// It waits while another holder has the [`mutex`](Self::mutex) of any of the keys. The server grants them in one
+    /// step, so a waiter holds none of them. After a few rounds without success, it keeps the keys that come first by
+    /// name while it waits for the next one, so that its turn comes.
     ///
     /// In cluster mode, keys that share a hash slot are taken in one step, as `{acct}:1` and `{acct}:2`
     /// do. Others are taken slot by slot, and given back if one is busy.
     ///
-    /// If one of the keys is lost, all are: the guard reports [`Lost`](crate::LockError::Lost) and the
-    /// others are released.
+    /// If one key is lost, the whole lock is: the guard reports [`Lost`](crate::LockError::Lost), and the other keys
+    /// are released.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

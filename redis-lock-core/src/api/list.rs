@@ -17,8 +17,8 @@ use crate::{LockError, Locks};
 /// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`]. Code without a stream
 /// library calls [`next`](Self::next).
 ///
-/// A page is asked for when the one before has been taken, so a listing that is put aside costs the
-/// server nothing. It ends after an error.
+/// A page is fetched when the previous one has been read, so an idle listing costs the server nothing. It ends after
+/// an error.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

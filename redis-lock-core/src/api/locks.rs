@@ -25,24 +25,23 @@ use crate::{ConfigError, Drained, LockError, LockRecord, Wait};
 ///
 /// | You have | Call |
 /// |---|---|
-/// | a server that should answer now, or the program should not start | [`Locks::connect(url).await?`](Self::connect) |
+/// | a server that must answer before the program starts | [`Locks::connect(url).await?`](Self::connect) |
 /// | a server that may come up later | [`Locks::open(url)?`](Self::open) |
 /// | `REDIS_URL` in the environment | [`Locks::from_env()?`](Self::from_env) |
-/// | no server: a test, a program of one process | [`Locks::in_memory()`](Self::in_memory) |
-/// | a namespace, other defaults, a client of your own | [`Locks::builder()`](Self::builder) |
+/// | no server: a test, or a single process | [`Locks::in_memory()`](Self::in_memory) |
+/// | a namespace, other defaults, an existing client | [`Locks::builder()`](Self::builder) |
 /// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
 ///
-/// Keep one for the whole program: [`install`](Self::install) it, and annotated functions find it.
-/// Each test runs in a separate [`scope`](Self::scope). You need several only for several servers
-/// or namespaces.
+/// Keep one for the whole program: [`install`](Self::install) it, and annotated functions find it. In tests use a
+/// separate [`scope`](Self::scope) for each. You need more than one only for several servers or namespaces.
 ///
 /// # Threads, connections, drop
 ///
-/// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is a
-/// single thread, however many locks there are, with one connection for commands and one for messages at each
-/// server; one more with [`replicas`](crate::LocksBuilder::replicas), up to eight more without scripts.
-/// When the last clone and the last guard are dropped, the engine sends what is left and ends. A
-/// program that exits should await [`shutdown`](Self::shutdown) first, or locks may stay for their ttl.
+/// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is a single thread, however many
+/// locks there are. It has one connection for commands and one for messages at each server, one more with
+/// [`replicas`](crate::LocksBuilder::replicas), and up to eight more without scripts. When the last clone and the
+/// last guard are dropped, the engine sends pending releases and stops. A program that exits should await
+/// [`shutdown`](Self::shutdown) first, or locks may stay for their ttl.
 ///
 /// # How to lock
 ///
@@ -86,10 +85,9 @@ impl Locks {
 
     /// Ends all holds at once, and waits for up to 3 s until the server has confirmed their releases.
     ///
-    /// Guards that are still held report [`LossReason::Shutdown`](crate::LossReason::Shutdown), waiters end
-    /// with [`Shutdown`](crate::LockError::Shutdown), and so do new calls. Call it, or [`drain`](Self::drain),
-    /// before the program ends: other processes then need not wait for leases to run out. A second call
-    /// returns when the first is done.
+    /// Guards that are still held report [`LossReason::Shutdown`](crate::LossReason::Shutdown). Waiters and new calls
+    /// get [`Shutdown`](crate::LockError::Shutdown). Call it, or [`drain`](Self::drain), before the program ends, so
+    /// that other processes need not wait for leases to run out. A second call returns when the first is done.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -107,10 +105,10 @@ impl Locks {
 
     /// Lets held locks finish, for up to `limit`, and then [shuts down](Self::shutdown).
     ///
-    /// New acquisitions end with [`Shutdown`](crate::LockError::Shutdown) at once, and so do those that wait.
-    /// Guards stay valid and renewed until they are dropped or the limit has passed; reentrant calls join
-    /// them as before, and `status` works. Those that are left then lose their locks by
-    /// [`LossReason::Shutdown`](crate::LossReason::Shutdown). A second call waits for the first one's end.
+    /// New and waiting acquisitions get [`Shutdown`](crate::LockError::Shutdown) at once. Guards stay valid and
+    /// renewed until they are dropped or the limit has passed. Reentrant calls join them as before, and `status`
+    /// works. After the limit, the remaining guards lose their locks with
+    /// [`LossReason::Shutdown`](crate::LossReason::Shutdown). A second call waits for the first one to end.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -139,8 +137,8 @@ impl Locks {
         crate::api::blocking::block_on(self.drain(limit))
     }
 
-    /// Waits until a drain or a shutdown begins, so that a long body can end early. It returns at once if one
-    /// has begun.
+    /// Waits until a drain or a shutdown begins, so that a long body can stop early. It returns at once if one has
+    /// begun already.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -171,7 +169,8 @@ impl Locks {
         crate::api::blocking::block_on(self.shutdown());
     }
 
-    /// Keeps a [record](Self::records) of each call for a lock, from now on. For tests: it grows without a limit.
+    /// From now on, keeps a [record](Self::records) of each call for a lock. For tests: the record grows without a
+    /// limit.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -344,9 +343,9 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already: installed before
-    /// ([`AlreadyInstalled`](ConfigError::AlreadyInstalled)), or made from the environment by a
-    /// call that came before ([`AlreadyInUse`](ConfigError::AlreadyInUse)).
+    /// [`InvalidConfig`](LockError::InvalidConfig) if there is one already: either installed
+    /// ([`AlreadyInstalled`](ConfigError::AlreadyInstalled)), or made from the environment by an earlier call
+    /// ([`AlreadyInUse`](ConfigError::AlreadyInUse)).
     pub fn install(&self) -> Result<(), LockError> {
         let process = Process { locks: self.clone(), is_installed: true };
         PROCESS.try_insert(process).map(drop).map_err(|(present, _)| {
@@ -381,8 +380,8 @@ impl Locks {
         PROCESS.get_or_try_init(from_env).map(|process| process.locks.clone())
     }
 
-    /// Runs `future` with these as the [`global`](Self::global) `Locks`: annotated functions that
-    /// it calls use them, however deep. One line keeps a test apart from all others:
+    /// Runs `future` with this as the [`global`](Self::global) `Locks`: all annotated functions that it calls use it,
+    /// directly or not. One line isolates a test from all others:
     ///
     /// ```
     /// # use redis_locks::{LockError, Locks, redis_lock};
@@ -401,9 +400,9 @@ impl Locks {
     /// # }
     /// ```
     ///
-    /// Scopes nest, and the innermost counts. A scope covers what the future itself calls,
-    /// including the branches of a `join!`. It does not cover the tasks and threads that the future
-    /// spawns; put those into a scope, too. It works in every executor.
+    /// Scopes nest, and the innermost one applies. A scope covers what the future itself calls, including the
+    /// branches of a `join!`. It does not cover tasks and threads that the future spawns, so give those a scope, too.
+    /// It works in every executor.
     ///
     /// # Cancel safety
     /// As that of `future`, which is dropped within the scope.
@@ -419,8 +418,8 @@ impl Locks {
         })
     }
 
-    /// [`scope`](Self::scope) for code without an async runtime: within `body`, and whatever it
-    /// calls on this thread, these are the [`global`](Self::global) `Locks`.
+    /// [`scope`](Self::scope) for code without an async runtime: this is the [`global`](Self::global) `Locks` in
+    /// `body`, and in everything that it calls on this thread.
     ///
     /// ```
     /// # use redis_locks::{LockError, Locks, redis_lock};

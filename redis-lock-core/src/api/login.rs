@@ -6,17 +6,18 @@ use std::sync::Arc;
 use crate::{Credentials, LocksBuilder};
 
 impl LocksBuilder {
-    /// Credentials that expire or change, in place of those in the URL.
+    /// Credentials that expire or change, instead of those in the URL.
     ///
-    /// `provider` is asked before each connection, after half of the time until
-    /// [`expires_at`](crate::Credentials::expires_at), and when a server refuses what it has given: one question
-    /// at a time for all connections, and at most one a second. Open connections are authenticated anew, so no
-    /// lock is lost and no message is missed. They are used for all nodes of a cluster or a quorum.
+    /// `provider` is called before each connection, halfway to [`expires_at`](crate::Credentials::expires_at), and
+    /// when a server refuses its credentials. All connections share one call at a time, and there is at most one call
+    /// a second. Open connections authenticate again, so no lock is lost and no message is missed. All nodes of a
+    /// cluster or a quorum use the same credentials.
     ///
-    /// A provider that fails, panics or needs more than ten seconds is asked again. Until it answers, its last
-    /// answer is used as long as the server accepts that; a warning each minute, [`ping`](crate::Locks::ping) and
-    /// [`server_info`](crate::Locks::server_info) say so. The provider runs on a separate thread, in a Tokio
-    /// runtime. What it returns is shown nowhere. The text of its error is shown, so keep secrets out of it.
+    /// A provider that fails, panics or takes more than ten seconds is called again. Until it answers, connections
+    /// use its last credentials as long as the server accepts them. A warning each minute,
+    /// [`ping`](crate::Locks::ping) and [`server_info`](crate::Locks::server_info) report this. The provider runs on
+    /// a separate thread, in a Tokio runtime. Its credentials are never shown, but the text of its error is, so keep
+    /// secrets out of that.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

@@ -9,10 +9,10 @@ use crate::domain::label::printable;
 use crate::domain::value::fingerprint;
 use crate::{ConfigError, LockError, Locks, Wait};
 
-/// A request for a lock: which lock, how long to wait, and how long to hold it. Then
-/// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), [`run`](Self::run) or
-/// [`lead`](Self::lead) acquires it. Made by [`Locks::mutex`], [`read`](Locks::read),
-/// [`write`](Locks::write), [`permit`](Locks::permit) and [`all`](Locks::all).
+/// Says which lock a call wants, how long to wait for it, and how long to hold it. Then [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire), [`run`](Self::run) or [`lead`](Self::lead) acquires it. Made by
+/// [`Locks::mutex`], [`read`](Locks::read), [`write`](Locks::write), [`permit`](Locks::permit) and
+/// [`all`](Locks::all).
 ///
 /// | You want | Set |
 /// |---|---|
@@ -22,11 +22,11 @@ use crate::{ConfigError, LockError, Locks, Wait};
 /// | a job to succeed once, on any machine | [`once`](Self::once) |
 /// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
 /// | late writes to be refused | [`fenced`](Self::fenced) |
-/// | to know which of several permits it is | [`slotted`](Self::slotted) |
+/// | to know the number of a permit | [`slotted`](Self::slotted) |
 /// | calls without a round trip | [`linger`](Self::linger) |
 ///
-/// Nothing is sent before that call, which checks all values first. A request is `Send + Sync` and
-/// can be cloned and used again.
+/// That call checks all values before it sends anything. A request is `Send + Sync`, and can be cloned and used
+/// again.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -86,7 +86,7 @@ impl LockRequest {
         self
     }
 
-    /// How long to wait while another holder has the lock. For ever, unless the builder says otherwise.
+    /// How long to wait while another holder has the lock: for ever by default, or what the builder sets.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -107,7 +107,7 @@ impl LockRequest {
         self.wait(Wait::Forever)
     }
 
-    /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when another holder has the lock.
+    /// Makes one attempt: [`LockError::Busy`](crate::LockError::Busy) if another holder has the lock.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -136,16 +136,16 @@ impl LockRequest {
         self
     }
 
-    /// How many calls may wait in line at the server, over all processes. The next one gets
-    /// [`LockError::Crowded`](crate::LockError::Crowded) at once, and leaves nothing.
+    /// How many calls may wait in the server's queue, across all processes. The next one gets
+    /// [`LockError::Crowded`](crate::LockError::Crowded) at once, and leaves nothing behind.
     ///
-    /// With 1, calls that only bring something up to date are run as one. When a call gets `Crowded`, the waiting
-    /// call begins its body after that, unless it gives up or dies. So the refused call has nothing to do.
+    /// With 1, calls that only bring something up to date share a run. After a call got `Crowded`, the waiting call
+    /// begins its body, unless it gives up or dies. So the refused call has nothing to do.
     ///
-    /// Places in the server's line are counted. Each call with `queue` has one. The calls without it of one process have
-    /// one together; readers, writers and permits have up to 32. Processes that died don't count, as far as
-    /// they are among the first 32. Beside [`max_waiters`](Self::max_waiters) the smaller number refuses. Not for
-    /// several keys, and not on a quorum.
+    /// The limit counts places in the server's queue. Each call with `queue` has one. Calls without it share one per
+    /// process; readers, writers and permits have up to 32. Dead processes don't count if they are among the first
+    /// 32. If [`max_waiters`](Self::max_waiters) is set as well, whichever limit is reached first refuses the call.
+    /// Not for several keys, and not on a quorum.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -165,16 +165,15 @@ impl LockRequest {
         self
     }
 
-    /// The newest call wins: it ends the calls with `newest` that came for this key before it, in all processes.
+    /// The newest call wins: it ends earlier calls with `newest` for this key, in all processes.
     ///
-    /// Waiting calls get [`LockError::Superseded`](crate::LockError::Superseded). The running call is asked to
-    /// leave: its async body is dropped when it next yields, and its call returns `Superseded`. Only then does the
-    /// newest call get the lock, so two bodies never run at once. A body that has ended first returns its result. A
-    /// body that blocks, and code that keeps a guard, look at
-    /// [`Guard::is_superseded`](crate::Guard::is_superseded).
+    /// Waiting calls get [`LockError::Superseded`](crate::LockError::Superseded). The running call is asked to leave:
+    /// its async body is dropped when it next yields, and its call returns `Superseded`. Only then does the newest
+    /// call get the lock, so two bodies never run at once. A body that ends before it is dropped returns its result.
+    /// Blocking bodies, and code that keeps a guard, check [`Guard::is_superseded`](crate::Guard::is_superseded).
     ///
-    /// Calls without `newest` are neither ended nor passed. Of calls that come faster than a body runs, only the
-    /// last one ends. For a mutex of one key that waits, is fair and is renewed. Not on a quorum.
+    /// Calls without `newest` are neither ended nor overtaken. If calls come faster than a body runs, only the last
+    /// one returns a result. For a mutex of one key that waits, is fair and is renewed. Not on a quorum.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -207,9 +206,9 @@ impl LockRequest {
         self
     }
 
-    /// Ends the hold this long after it began, even when the guard still lives.
+    /// Ends the hold this long after it began, even if the guard is still alive.
     ///
-    /// For bodies that may hang: without it they are renewed for up to 24 hours.
+    /// For bodies that may hang: without it, the engine renews them for up to 24 hours.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -220,10 +219,10 @@ impl LockRequest {
         self
     }
 
-    /// Keeps the lock at least this long after acquiring it, even when it is released earlier.
+    /// Keeps the lock for at least this long after it was acquired, even if it is released earlier.
     ///
-    /// For jobs that several machines start at about the same time: the first one runs, the others
-    /// find the lock busy although the job was quick.
+    /// For jobs that several machines start at about the same time: the first one runs, and the others find the lock
+    /// busy, even if the job was quick.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -234,13 +233,13 @@ impl LockRequest {
         self
     }
 
-    /// Remembers success: after the work was done, other calls with `once` get
-    /// [`LockError::Done`](crate::LockError::Done) until `period` after the acquisition, waiting calls
-    /// included. A failure gives the lock back, so another call can try at once.
+    /// Remembers success: once the work is done, other calls with `once`, waiting ones included, get
+    /// [`LockError::Done`](crate::LockError::Done) until `period` after the acquisition. A failure releases the lock,
+    /// so another call can try at once.
     ///
-    /// Success is the `Ok` of [`try_run`](Self::try_run), or [`Guard::complete`](crate::Guard::complete). A
-    /// holder that dies has not succeeded. `run`, `blocking_run` and `lead` don't know what succeeded, and refuse
-    /// it. A mutex only; it does not linger, whatever the builder says. `force_release` ends what is remembered.
+    /// Success is the `Ok` of [`try_run`](Self::try_run), or [`Guard::complete`](crate::Guard::complete). A holder
+    /// that dies has not succeeded. `run`, `blocking_run` and `lead` can't tell success from failure, and refuse it.
+    /// For mutexes only, which then don't linger, whatever the builder says. `force_release` deletes the record.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -259,13 +258,12 @@ impl LockRequest {
         self
     }
 
-    /// Refuses a call whose bytes differ from those of the call that runs or has completed: it gets
-    /// [`LockError::Mismatch`](crate::LockError::Mismatch). For keys that a client chooses, such as an
-    /// `Idempotency-Key`: one key must not mean two payloads. Together with [`once`](Self::once) or `share`.
+    /// Refuses a call with [`LockError::Mismatch`](crate::LockError::Mismatch) if its bytes differ from those of the
+    /// call that runs or has completed. For keys that a client chooses, such as an `Idempotency-Key`: one key must
+    /// not mean two payloads. Needs [`once`](Self::once) or `share`.
     ///
-    /// Only a fingerprint is kept, in the token of the hold: the first 128 bits of the SHA-1 of the bytes. It is
-    /// visible where tokens are, so don't give secrets that can be guessed. Calls without `same` differ from
-    /// none.
+    /// Only a fingerprint is kept, in the token of the hold: the first 128 bits of the SHA-1 of the bytes. Everyone
+    /// who sees tokens sees it, so don't pass secrets that can be guessed. Calls without `same` never mismatch.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -299,9 +297,9 @@ impl LockRequest {
 
     /// Asks for a fencing token: each holder of a key gets a larger number than the one before.
     ///
-    /// Give it to the store that the lock protects and let the store refuse smaller ones. Not for
-    /// readers and permits: several valid holders have different numbers. [`Guard::fence`](crate::Guard::fence)
-    /// has the number.
+    /// Pass it to the store that the lock protects, and let the store refuse smaller ones. Not for readers and
+    /// permits, because several valid holders have different numbers. [`Guard::fence`](crate::Guard::fence) returns
+    /// the number.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -314,11 +312,11 @@ impl LockRequest {
         self
     }
 
-    /// Gives the permit a number, the lowest that is free: which of the GPUs, ports or accounts is yours.
+    /// Gives the permit the lowest free number. It can name the GPU, port or account that is yours.
     ///
-    /// [`Guard::slot`](crate::Guard::slot) returns the number. The permit keeps it through renewals and adoptions, until
-    /// it is released or lost. Where limits differ, a newcomer gets a number below the smallest one. Permits
-    /// that were acquired without it have no number. For [`permit`](Locks::permit) with a limit of at most 500.
+    /// [`Guard::slot`](crate::Guard::slot) returns the number. The permit keeps it through renewals and adoptions,
+    /// until it is released or lost. If limits differ, a newcomer gets a number below the smallest limit. Permits
+    /// without this option have no number. For [`permit`](Locks::permit) with a limit of at most 500.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -337,8 +335,8 @@ impl LockRequest {
 
     /// Whether to queue behind the calls that came first. `true` by default.
     ///
-    /// `false` takes a lock that happens to be free ahead of the queue. It matters only after a holder
-    /// has died: a released lock goes straight to the first waiter.
+    /// With `false`, a call that finds the lock free takes it ahead of the queue. It matters only after a holder has
+    /// died, because a released lock goes straight to the first waiter.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -349,9 +347,9 @@ impl LockRequest {
         self
     }
 
-    /// Joins the hold of the body around this call, if that body holds the same key, instead of failing with
-    /// [`LockError::Reentrant`](crate::LockError::Reentrant). Bodies are those of annotated functions, `run` and
-    /// `lead`. A guard of `acquire` can't be joined.
+    /// Joins the hold of the enclosing body if it holds the same key, instead of failing with
+    /// [`LockError::Reentrant`](crate::LockError::Reentrant). Annotated functions, `run` and `lead` have such bodies.
+    /// A guard of `acquire` can't be joined.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -378,13 +376,13 @@ impl LockRequest {
         self
     }
 
-    /// Keeps the lease for up to this long after the last release in this process, as long as no other
-    /// process wants the lock. The next call here under the same key then needs no round trip. For
-    /// mutexes with a ttl. Zero gives the lock back at once, even if the builder sets a time.
+    /// Keeps the lease for up to this long after the last release in this process, as long as no other process wants
+    /// the lock. The next call here with the same key then needs no round trip. For mutexes with a ttl. Zero releases
+    /// the lock at once, even if the builder sets a time.
     ///
-    /// A waiter in another process gets the lock at once. So does an attempt elsewhere that does not
-    /// wait, unless a body runs here, it wants several keys, or this process does not answer within
-    /// 50 ms or three round trips. A process that dies costs others the rest of the lease.
+    /// A waiter in another process gets the lock at once. A call there that does not wait gets it, too, with three
+    /// exceptions: a body runs here, the call wants several keys, or this process does not answer within 50 ms or
+    /// three round trips. A process that dies blocks others for the rest of the lease.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -409,10 +407,9 @@ impl LockRequest {
 
     /// Extra time that the server keeps the key after the guard's lease ends; by default none.
     ///
-    /// A holder that is stopped for longer than its lease (a paused virtual machine, a long page fault, a
-    /// clock of the server that jumps ahead) may act once more before it notices. If the pause was
-    /// shorter than the margin, no other holder has the lock yet. A release still frees the lock at
-    /// once. A holder that dies keeps the others waiting for ttl and margin.
+    /// A holder may act once more before it notices that its lease has ended: after a paused virtual machine, a long
+    /// page fault, or a server clock that jumps ahead. If that took less than the margin, no other holder has the
+    /// lock yet. A release still frees the lock at once. A holder that dies blocks the others for ttl and margin.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -427,10 +424,10 @@ impl LockRequest {
         self
     }
 
-    /// The name of this group of locks in metrics and events: their label `lock`. Keys are no labels,
-    /// since there may be millions of them. The attribute takes the template of the key. With the feature
-    /// `metrics`, the labels of each name stay in memory and are found by the address of its text, so don't
-    /// leak names by the thousand.
+    /// The name of this group of locks in metrics and events, as the label `lock`. Keys are not used as labels,
+    /// because there may be millions of them. The attribute uses the template of the key. With the feature `metrics`,
+    /// the labels of each name stay in memory and are found by the address of its text, so don't leak names by the
+    /// thousand.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -444,8 +441,8 @@ impl LockRequest {
         self
     }
 
-    /// A name for this holder, which follows the label of its `Locks`. It is shown to people by
-    /// [`status`](Locks::status) and the command-line program.
+    /// A name for this holder, added to the label of its `Locks`. [`status`](Locks::status) and the command-line
+    /// program show it.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

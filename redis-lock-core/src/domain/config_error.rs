@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// What is wrong with an option, or with a combination of options. The text says what would be
-/// right.
+/// What is wrong with an option, or with a combination of options. The message says what to write instead.
 ///
 /// ```
 /// use redis_locks::{ConfigError, LockError, Locks};
@@ -42,7 +41,7 @@ pub enum ConfigError {
     /// Several nodes were configured, but none was named.
     #[error("no node was given; give at least one, better several, as redis://host:port")]
     NoSeeds,
-    /// The URLs of the nodes differ in more than host and port.
+    /// The URLs of the nodes differ in something other than host and port.
     #[error(
         "the URLs of the nodes differ in more than the address; all nodes must have the same scheme, \
          user, password and database"
@@ -61,7 +60,7 @@ pub enum ConfigError {
          second argument of `sentinel`"
     )]
     NoPrimaryName,
-    /// An option, or a method, that means nothing without something else.
+    /// An option or a method that needs another one.
     #[error("{option} has no meaning without {needs}; {advice}")]
     #[non_exhaustive]
     Requires {
@@ -90,14 +89,14 @@ pub enum ConfigError {
         /// How many were named.
         given: usize,
     },
-    /// A server that is named twice would vote twice.
+    /// The server is named twice, so it would vote twice.
     #[error("{address} is named twice; name servers that fail independently")]
     #[non_exhaustive]
     QuorumNodeTwice {
         /// The server.
         address: String,
     },
-    /// A lease that may outlast the time after which a node that has forgotten it votes again.
+    /// A lease that may outlast `rejoin`, after which a node that has forgotten it votes again.
     #[error(
         "the lease of {lease:?} (ttl and margin) is longer than rejoin ({rejoin:?}): a restarted node \
          could vote while locks that it forgot are still held; shorten the lease or raise rejoin"
@@ -115,7 +114,7 @@ pub enum ConfigError {
     NotOnQuorum {
         /// What was asked for.
         what: &'static str,
-        /// Why there is none, and what to do instead.
+        /// Why, and what to do instead.
         why: &'static str,
     },
     /// The URL asks for TLS, and this program was built without it.
@@ -156,7 +155,7 @@ pub enum ConfigError {
         /// What most programs use.
         usual: &'static str,
     },
-    /// The time is longer than a lock can be kept, or out of the range of the server's clock.
+    /// The time is longer than a lock can last, or out of the range of the server's clock.
     #[error("{option} of {given:?} is too long; {advice}")]
     #[non_exhaustive]
     TooLong {
@@ -227,14 +226,14 @@ impl ConfigError {
     }
 }
 
-/// A time of a quorum's nodes was given for another place.
+/// `rejoin` was set for servers that are no quorum.
 pub(crate) const REJOIN_ALONE: ConfigError = ConfigError::Requires {
     option: "rejoin",
     needs: "a quorum",
     advice: "leave it out, or name the nodes by `quorum`",
 };
 
-/// The completion of a lock that was not asked for by `once`.
+/// A lock without `once` was completed.
 pub(crate) const NOT_ONCE: ConfigError = ConfigError::Requires {
     option: "complete",
     needs: "`once`",

@@ -36,8 +36,8 @@ impl Credentials {
         Self { user, password, expires_at: None, renew_after: None }
     }
 
-    /// When the server stops accepting them. The provider is asked for others after half of the time until
-    /// then, unless [`renew_after`](Self::renew_after) says otherwise.
+    /// When the server stops accepting them. The provider is called again halfway to that time, unless
+    /// [`renew_after`](Self::renew_after) sets another time.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -50,7 +50,7 @@ impl Credentials {
         self
     }
 
-    /// When to ask the provider for others.
+    /// When to call the provider again.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};

@@ -59,16 +59,15 @@ pub enum LockError {
         by: Option<String>,
         /// When it was done, by the clock of the machine that did it.
         at: SystemTime,
-        /// Until when that stays known, by the clock of this machine.
+        /// When its period ends, by the clock of this machine.
         until: SystemTime,
         /// The hold under which it was done.
         token: Box<Token>,
-        /// Why this call did not get the value, where it asked for it by
-        /// [`replay`](crate::LockRequest::replay).
+        /// Why this call did not get the value, if it asked for it by [`replay`](crate::LockRequest::replay).
         no_value: Option<NoValue>,
     },
-    /// This call was given something else than the call that does it, or has done it:
-    /// [`same`](crate::LockRequest::same). It is no use to try again.
+    /// With [`same`](crate::LockRequest::same): the input of this call differs from that of the call that runs or has
+    /// completed. Trying again does not help.
     #[error(
         "lock `{key}` belongs to a call with other input, which is running or has finished; use another key for this input"
     )]
@@ -77,7 +76,7 @@ pub enum LockError {
         /// The key that was asked for.
         key: String,
     },
-    /// As many calls wait for the lock already as [`queue`](crate::LockRequest::queue) allows at the server, or
+    /// Too many calls wait for the lock: [`queue`](crate::LockRequest::queue) limits them at the server, and
     /// [`max_waiters`](crate::LockRequest::max_waiters) in this `Locks`. Try later.
     #[error("lock `{key}` is crowded: {waiting} {}", if *.in_line { IN_LINE } else { IN_PROCESS })]
     #[non_exhaustive]
@@ -86,7 +85,7 @@ pub enum LockError {
         key: String,
         /// How many calls waited.
         waiting: usize,
-        /// Whether these are places in the server's line, of all processes, as `queue` counts them.
+        /// Whether these are places in the server's queue, across all processes, as `queue` counts them.
         in_line: bool,
     },
     /// A newer call with [`newest`](crate::LockRequest::newest) has come for the same key. This one has not begun its
@@ -116,12 +115,12 @@ pub enum LockError {
         /// thread. `reentrant` does not help then.
         other_task: bool,
     },
-    /// This code already holds the key, but in a way that does not allow this: a reentrant call can't
-    /// join the hold, or a hold to be downgraded is not a writer's.
+    /// This code already holds the key, but not in a way that allows this. A reentrant call can't join such a hold,
+    /// or the hold to downgrade is not a writer's.
     #[error("lock `{key}`: {reason}")]
     #[non_exhaustive]
     WrongHold {
-        /// The key that it is about.
+        /// The key of the hold.
         key: String,
         /// What is wrong and what would be right.
         reason: String,
@@ -154,8 +153,8 @@ pub enum LockError {
         /// What is wrong and what would be right.
         reason: String,
     },
-    /// The lock is held, but less of its lease is left than [`ensure`](crate::Guard::ensure) asked for. The
-    /// next renewal may make up for that.
+    /// The lock is held, but less of its lease is left than [`ensure`](crate::Guard::ensure) asked for. The next
+    /// renewal may extend it far enough.
     #[error("lock `{key}` has {} of its lease left, less than the required {}; wait for the next renewal, or use a longer ttl", in_words(*.remaining), in_words(*.needed))]
     #[non_exhaustive]
     TooShort {
@@ -194,8 +193,7 @@ impl LockError {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the same call may succeed a while later: the lock was busy, or the server failed in a
-    /// way that passes.
+    /// Whether the same call may succeed later: the lock was busy, or the server failed in a way that can pass.
     ///
     /// ```
     /// assert!(!redis_locks::LockError::NotConfigured.is_retryable());
@@ -294,9 +292,9 @@ const OTHER_TASK: &str = "another task on this thread, which can't continue whil
 
 /// What it is called in protocols that answer with a number.
 impl LockError {
-    /// The HTTP status that tells a client what to do: 409 for a lock that is busy or was used up by
-    /// [`once`](crate::LockRequest::once), 422 for other input, 429 when too many calls wait, 503 when the server can't be used or this
-    /// process ends, 500 for the others.
+    /// The HTTP status that tells a client what to do. 409: the lock is busy, or its work was done
+    /// [`once`](crate::LockRequest::once). 422: other input. 429: too many calls wait. 503: the server can't be used,
+    /// or this process shuts down. 500: all others.
     ///
     /// Don't send the error's text: it names the key, and the host and process of the holder.
     ///
@@ -314,9 +312,9 @@ impl LockError {
         }
     }
 
-    /// The status code of gRPC: 10 `ABORTED` for a lock that is busy, 3 `INVALID_ARGUMENT` for other input, 6 `ALREADY_EXISTS` for what was done
-    /// [`once`](crate::LockRequest::once), 8 `RESOURCE_EXHAUSTED` when too many calls wait, 14 `UNAVAILABLE` when the
-    /// server can't be used or this process ends, 13 `INTERNAL` for the others.
+    /// The status code of gRPC. 10 `ABORTED`: the lock is busy. 3 `INVALID_ARGUMENT`: other input. 6
+    /// `ALREADY_EXISTS`: the work was done [`once`](crate::LockRequest::once). 8 `RESOURCE_EXHAUSTED`: too many calls
+    /// wait. 14 `UNAVAILABLE`: the server can't be used, or this process shuts down. 13 `INTERNAL`: all others.
     ///
     /// ```
     /// assert_eq!(redis_locks::LockError::Shutdown.grpc_code(), 14);

@@ -11,8 +11,8 @@ use crate::{StoredValue, Token};
 /// A snapshot of a lock: its holders and its waiters. Made by
 /// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
 ///
-/// It is for people and dashboards. It is out of date when it arrives, so don't base decisions about the
-/// protected resource on it: acquire the lock, or call [`Guard::verify`](crate::Guard::verify).
+/// It is for people and dashboards, and out of date when it arrives. So don't base decisions about the protected
+/// resource on it: acquire the lock, or call [`Guard::verify`](crate::Guard::verify).
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -35,11 +35,11 @@ pub struct LockStatus {
     pub holders: Vec<Holder>,
     /// The recorded success of [`once`](crate::LockRequest::once), until its period ends. The lock has no holder then.
     pub done: Option<Done>,
-    /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps it for a holder that has given it back.
+    /// Until when [`min_hold`](crate::LockRequest::min_hold) keeps the lock, which its holder has released.
     pub kept_until: Option<SystemTime>,
-    /// Its waiters, in the order in which they came. Each task of this process is one entry. All tasks
-    /// of another process that wait for the same mutex are one entry, because they wait as one. Clients
-    /// of other libraries, and waiters that did not queue, are not seen.
+    /// Its waiters, first come first. Each task of this process is one entry. All tasks of another process that wait
+    /// for the same mutex share one entry, because they share a place in the queue. Clients of other libraries, and
+    /// waiters that did not queue, are not listed.
     pub waiters: Vec<Waiter>,
     /// The server that was asked.
     pub server: ServerInfo,
@@ -123,7 +123,7 @@ impl fmt::Display for LockKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// What names the acquisition; of a foreign client, the value it wrote.
+    /// The token of the acquisition; for a foreign client, the value that it wrote.
     pub token: Token,
     /// Who it is: by default host and process, and the function for annotated ones.
     pub label: Option<String>,
@@ -131,24 +131,24 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// What is left of its lease by the server's clock; `None` when it never expires.
     pub ttl: Option<Duration>,
-    /// Its fencing number, where it asked for one. Of a hold in another process, the number that
-    /// its hold began with: hand-overs inside that process add to it without telling the server.
+    /// Its fencing number, if it asked for one. For a hold in another process, the number with which the hold began:
+    /// hand-overs inside that process raise it without telling the server.
     pub fence: Option<u64>,
-    /// The number of its permit, where it asked for one by [`slotted`](crate::LockRequest::slotted).
+    /// The number of its permit, if it asked for one by [`slotted`](crate::LockRequest::slotted).
     pub slot: Option<u32>,
-    /// Until when [`min_hold`](crate::LockRequest::min_hold) or [`once`](crate::LockRequest::once) keeps the lock,
-    /// if it was given back already.
+    /// Until when [`min_hold`](crate::LockRequest::min_hold) or [`once`](crate::LockRequest::once) keeps the lock, if
+    /// it was released already.
     pub kept_until: Option<SystemTime>,
     /// Whether `once` keeps it.
     pub(crate) is_done: bool,
     /// Whether no body runs, and the lease only [lingers](crate::LockRequest::linger).
     pub idle: Idle,
-    /// Which option it has for a second call. One with [`Newest`](SecondCall::Newest) is asked to leave when
+    /// Which option it has for a second call. A holder with [`Newest`](SecondCall::Newest) is asked to leave when
     /// another one waits.
     pub second_call: SecondCall,
 }
 
-/// Whether a holder's lease only lingers for its next call, so that another process gets it on request.
+/// Whether a holder's lease only lingers, so that another process gets it on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Idle {
@@ -156,7 +156,7 @@ pub enum Idle {
     No,
     /// No body has run since then, by the clock of this machine.
     Since(SystemTime),
-    /// It lets its leases linger, and only its own process knows whether a body runs.
+    /// The holder lets leases linger, and only its process knows whether a body runs.
     Maybe,
 }
 
@@ -208,7 +208,7 @@ pub enum Scripting {
     Never,
 }
 
-/// The server that answered, and those beside it.
+/// The server that answered, and the servers related to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
@@ -216,8 +216,7 @@ pub struct ServerInfo {
     pub version: String,
     /// How a lock without waiters is released there.
     pub release: ReleaseBy,
-    /// Whether scripts are used there. Without them locks are mutexes, and what takes several steps
-    /// is done by transactions.
+    /// Whether scripts are used there. Without them only mutexes work, by transactions.
     pub scripts: bool,
     /// How many servers there are, and how they are related.
     pub topology: Topology,
@@ -226,8 +225,8 @@ pub struct ServerInfo {
     pub epoch: Option<u64>,
     /// The known nodes; empty for one server.
     pub nodes: Vec<NodeInfo>,
-    /// What an operator should know of the server that has this lock, as it was found when
-    /// connecting to it: how it may lose locks, and what is set up badly.
+    /// What an operator should know about the server of this lock: how it may lose locks, and what is set up badly.
+    /// Found when connecting to it.
     pub warnings: Vec<String>,
 }
 
@@ -279,8 +278,8 @@ pub struct NodeInfo {
     pub role: NodeRole,
     /// Name and version, once it was connected to.
     pub version: Option<String>,
-    /// Why it can't be used, where the last try to connect to it failed: its locks wait, and no others.
-    /// Of a node of a quorum also why it does not vote.
+    /// Why it can't be used, if the last attempt to connect failed; only its locks wait. For a node of a quorum also
+    /// why it does not vote.
     pub trouble: Option<String>,
     /// Whether it votes, if it is a node of a quorum; of all others this is `true`.
     pub votes: bool,

@@ -39,11 +39,10 @@ pub(crate) const WAITERS_MARK: char = '+';
 
 /// Names one acquisition: 128 random bits, when it was made, and the label of its holder.
 ///
-/// Each acquisition gets a fresh token, which is never used again after its release. Its text is the
-/// value at the lock's key. Guards that passed on a lease inside one process share the text up to a
-/// `#` and differ after it. The text of a token from [`detach`](crate::Guard::detach) also contains,
-/// after a `?`, which commands its server may still execute. Two tokens that differ in nothing else
-/// are equal.
+/// Each acquisition gets a fresh token, which is never used again after its release. Its text is the value at the
+/// lock's key. Guards that share a lease inside one process have the same text up to a `#`, and differ after it.
+/// After a `?`, a token from [`detach`](crate::Guard::detach) also says which commands the server may still execute.
+/// That part does not count when tokens are compared.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {

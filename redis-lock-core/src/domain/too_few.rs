@@ -19,8 +19,7 @@ pub struct NotReplicated {
     pub wanted: u32,
 }
 
-/// Too few nodes of a quorum voted for an acquisition, or confirmed a renewal. Its text has all of it
-/// in one line.
+/// Too few nodes of a quorum voted for an acquisition, or confirmed a renewal. Its text lists every node in one line.
 ///
 /// ```
 /// # fn show(few: &redis_locks::NoQuorum) {
@@ -32,7 +31,7 @@ pub struct NotReplicated {
 pub struct NoQuorum {
     /// How many nodes voted for it.
     pub granted: u32,
-    /// How many had to: a majority of all nodes, whether they can be reached or not.
+    /// How many votes were needed: a majority of all nodes, whether they can be reached or not.
     pub needed: u32,
     /// What each node said, in the order in which the nodes were named.
     pub nodes: Vec<NodeVote>,
@@ -65,10 +64,9 @@ pub enum Vote {
     /// No answer came in time, or before the other nodes had decided. A later answer counts from then
     /// on.
     Late,
-    /// It has run for less than [`rejoin`](crate::LocksBuilder::rejoin), and may have forgotten what it knew.
+    /// It started less than [`rejoin`](crate::LocksBuilder::rejoin) ago, and may have forgotten locks.
     Young,
-    /// A lease has run out faster there than by this process's clock, so it does not count for
-    /// [`rejoin`](crate::LocksBuilder::rejoin).
+    /// Its clock runs ahead of this process's clock, so it does not vote for [`rejoin`](crate::LocksBuilder::rejoin).
     Clock,
     /// There is no connection to it.
     #[non_exhaustive]

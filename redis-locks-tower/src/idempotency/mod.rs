@@ -18,7 +18,7 @@ use tower_layer::Layer;
 
 type RememberIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
-/// Runs a request once for each `Idempotency-Key`, and answers its repetitions with the first answer.
+/// Runs the handler once for each `Idempotency-Key`, and answers repeated requests with the first answer.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -45,15 +45,15 @@ type RememberIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 /// | a key, and the lock server can't be used | 503 with `Retry-After`; see [`on_outage`](Self::on_outage) |
 /// | a key, and the lock is lost while it runs | 503; nothing is remembered |
 ///
-/// The errors are `application/problem+json` (RFC 9457). When a client hangs up, its handler runs on in a task of its
-/// own, and the answer is remembered. A handler that panics is not remembered.
+/// The errors are `application/problem+json` (RFC 9457). When a client hangs up, its handler runs on in a separate
+/// task, and the answer is remembered. If the handler panics, nothing is remembered.
 ///
 /// # What is remembered
 /// The status, the headers and the body, byte for byte. `Set-Cookie`, `Authorization`, `Date` and the headers of a
 /// connection are not stored; [`store_header`](Self::store_header) adds some. An answer that is larger than
 /// [`largest_value`](redis_locks::LocksBuilder::largest_value) when stored, or a body without a known length, is
-/// passed on and not remembered: the next request with its key runs again. So put compression around this layer. A
-/// unary answer of gRPC is remembered with its trailers, unless its status tells of a failure of the server.
+/// passed on but not remembered: the next request with its key runs again. So put compression around this layer. A
+/// unary gRPC answer is remembered with its trailers, unless its status reports a failure of the server.
 ///
 /// # What it does not promise
 /// The answer is stored after the effect of the handler, so a process that dies between the two runs the effect again.
@@ -61,8 +61,8 @@ type RememberIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 /// about that.
 ///
 /// # Where to put it
-/// Behind authentication, which the [`scope`](Self::scope) needs, and around the whole router: axum's `nest` cuts its
-/// prefix from the path that inner layers see, and the path is part of what a key belongs to.
+/// Inside authentication, which the [`scope`](Self::scope) needs, and around the whole router. axum's `nest` removes
+/// its prefix from the path that inner layers see, and a key belongs to one path.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is built with it"]
 pub struct IdempotencyLayer<F = Unscoped> {
@@ -82,8 +82,8 @@ pub struct Unscoped;
 pub struct Scope;
 
 impl Scope {
-    /// All clients share their keys: a client that guesses a key of another one gets its answer. For services whose
-    /// answers anyone may read.
+    /// All clients share their keys, so a client that guesses another client's key gets that answer. Only for
+    /// services whose answers anyone may read.
     ///
     /// ```
     /// # use redis_locks_tower::{IdempotencyLayer, Scope};
@@ -139,7 +139,7 @@ impl IdempotencyLayer {
 
 impl<F> IdempotencyLayer<F> {
     /// Whose keys they are: the user, the tenant, the API client. A key of one scope never replays an answer of
-    /// another. [`Scope::everyone`] is for services that have no such thing; an empty text means the same.
+    /// another. For services without users there is [`Scope::everyone`]; an empty text means the same.
     ///
     /// The text is a part of the key at the lock server, so don't use secrets.
     ///
@@ -165,7 +165,7 @@ impl<F> IdempotencyLayer<F> {
         self.set(|settings| settings.remember = period)
     }
 
-    /// How long a request waits for the answer of a running request with its key. Not at all by default.
+    /// How long a request waits for a running request with the same key. It does not wait by default.
     ///
     /// ```
     /// # use redis_locks_tower::{IdempotencyLayer, Scope};
