@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{cargo, must_succeed};
 
@@ -13,8 +13,12 @@ const PROGRAMS: [(&str, &str); 3] =
 /// The oldest compiler that is promised to work: `rust-version` of the workspace.
 pub(crate) const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 
+/// Programs that tests run where they are there, and the packages of Debian that have them.
+const IN_TESTS: [(&str, &str); 2] = [("strace", "strace"), ("flock", "util-linux")];
+
 /// Installs what is missing, and leaves what is there.
 pub(crate) fn install() -> Result<()> {
+    install_packages(&IN_TESTS)?;
     for toolchain in [OLDEST, "nightly"] {
         if installed(toolchain).is_none() {
             let mut add = Command::new("rustup");
@@ -28,6 +32,24 @@ pub(crate) fn install() -> Result<()> {
             must_succeed(cargo(&["install", "--locked", &package]))?;
         }
     }
+    Ok(())
+}
+
+/// Installs the packages of Debian whose programs are missing, and fails where no package manager does it.
+pub(crate) fn install_packages(needed: &[(&str, &str)]) -> Result<()> {
+    let is_there = |program: &str| Command::new(program).arg("--help").output().is_ok();
+    let missing = needed.iter().filter(|(program, _)| !is_there(program));
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let apt = |words: &[&str]| Command::new("apt-get").args(words).status();
+    let names = packages.join(" and ");
+    let advice = || format!("install {names}: no apt-get does it here");
+    ensure!(apt(&["update", "-qq"]).with_context(advice)?.success(), advice());
+    let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    words.extend(&packages);
+    ensure!(apt(&words)?.success(), advice());
     Ok(())
 }
 
