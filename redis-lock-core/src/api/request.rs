@@ -82,7 +82,6 @@ impl LockRequest {
     /// ```
     pub fn never_expires(mut self) -> Self {
         self.options.ttl = None;
-        self.options.renew = false;
         self
     }
 
@@ -195,7 +194,8 @@ impl LockRequest {
 
     /// Whether the engine renews the lease while the guard lives. It does by default.
     ///
-    /// With `false` the lock is lost when its ttl has passed.
+    /// With `false` the lock is lost when its ttl has passed. It can't be combined with
+    /// [`max_hold`](Self::max_hold), which limits renewal.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -462,6 +462,12 @@ impl LockRequest {
 mod tests {
     use super::*;
     use crate::domain::checks::needs_ttl;
+
+    #[test]
+    fn a_ttl_after_never_expires_is_renewed() {
+        let locks = Locks::in_memory();
+        assert!(locks.mutex("k").never_expires().ttl(Duration::from_secs(1)).options.renew);
+    }
 
     #[test]
     fn locks_that_never_expire_linger_neither_by_default_nor_when_asked_to() {

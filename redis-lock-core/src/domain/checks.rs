@@ -56,6 +56,9 @@ impl Options {
             if self.ttl.is_none() {
                 return needs_ttl("max_hold");
             }
+            if !self.renew {
+                return conflict("max_hold", "renew(false)", "the ttl ends that lock already");
+            }
         }
         if let Some(margin) = self.margin.filter(|margin| !margin.is_zero()) {
             check_margin(margin)?;

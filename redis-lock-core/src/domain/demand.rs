@@ -129,7 +129,7 @@ impl Options {
     /// request sets a limit.
     pub(crate) fn leads(&mut self) {
         self.outage = ENDLESS;
-        if self.ttl.is_some() {
+        if self.ttl.is_some() && self.renew {
             self.max_hold.get_or_insert(ENDLESS);
         }
     }
@@ -278,6 +278,7 @@ pub(crate) mod tests {
         for wrong in [
             Options { max_hold: Some(Duration::ZERO), ..options() },
             Options { ttl: None, max_hold: Some(second), ..options() },
+            Options { renew: false, max_hold: Some(second), ..options() },
             Options { min_hold: Some(second * 40), renew: false, ..options() },
             Options { min_hold: Some(second * 4), max_hold: Some(second), ..options() },
             Options { repair_orphan: Some(Duration::ZERO), ..options() },
@@ -308,6 +309,7 @@ pub(crate) mod tests {
         let hour = Duration::from_secs(60 * 60);
         assert_eq!(led(Options { max_hold: Some(hour), ..options() }), hour);
         led(Options { ttl: None, ..options() });
+        led(Options { renew: false, ..options() });
     }
 
     #[test]

@@ -287,7 +287,7 @@ impl HistoryPlan {
         };
         let min_hold = some(7, random, &[20, 200, 700]).filter(|least| *least <= ttl);
         let max_hold = some(10, random, &[150, 400, 1_000, 3_000])
-            .filter(|most| min_hold.is_none_or(|least| least <= *most))
+            .filter(|most| renew && min_hold.is_none_or(|least| least <= *most))
             // A hold that ends before its answer can arrive would never be acquired.
             .filter(|most| *most > self.path.latency * 6);
         PlannedCall {
