@@ -18,6 +18,8 @@ macro_rules! planted {
 mod api;
 pub use api::attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};
 pub use api::builder::LocksBuilder;
+#[doc(hidden)]
+pub use api::fulfil::{LeadBody, RunBody};
 pub use api::guard::Guard;
 pub use api::list::{BlockingListing, Listing};
 pub use api::locks::Locks;
@@ -64,6 +66,5 @@ mod sync;
 #[doc(hidden)]
 pub mod __private_0_1 {
     pub use crate::api::attribute::*;
-    pub use crate::api::fulfil::{LeadBody, RunBody};
     pub use std::boxed::Box;
 }
