@@ -7,9 +7,6 @@ static TENANT: &str = "acme";
 #[redis_lock(key = "order:{TENNANT}")]
 async fn constant(order_id: u64) -> R<()> { Ok(()) }
 
-#[redis_lock(key = "order:{Order_id}")]
-async fn mixed_case(order_id: u64) -> R<()> { Ok(()) }
-
 #[redis_lock(key("order:{id}", id = oder_id))]
 async fn expression(order_id: u64) -> R<()> { Ok(()) }
 

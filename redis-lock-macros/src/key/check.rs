@@ -126,22 +126,27 @@ fn check_names(
     };
     let known = known(arguments, scope);
     for (name, place) in value.into_iter().chain(width) {
-        let is_constant = name.trim_start_matches('_').starts_with(char::is_uppercase);
-        if let Value::Path { steps, .. } = &hole.value
-            && is_constant
-            && !known.contains(name)
-            && name.contains(char::is_lowercase)
-            && !matches!(steps.first(), Some(Step::Call(_)))
-        {
-            let message = format!(
-                "`{{{source}}}`: `{name}` is written as a type, which has no fields; write the name of \
-                 an argument{}",
-                there_are(&known)
-            );
-            mistakes.at(literal, message);
+        if known.contains(name) {
             continue;
         }
-        if is_constant || known.contains(name) {
+        let near = suggest::closest(name, known.iter().map(String::as_str));
+        if name.trim_start_matches('_').starts_with(char::is_uppercase) {
+            let is_type = name.contains(char::is_lowercase);
+            let message = match (&hole.value, near) {
+                (Value::Path { steps, .. }, _)
+                    if is_type && !matches!(steps.first(), Some(Step::Call(_))) =>
+                {
+                    format!(
+                        "`{{{source}}}`: `{name}` is written as a type, which has no fields; write \
+                         the name of an argument{}",
+                        there_are(&known)
+                    )
+                }
+                // rustc would offer to replace the whole literal.
+                (Value::Name(_), Some(near)) if is_type => unknown(name, &place, near),
+                _ => continue,
+            };
+            mistakes.at(literal, message);
             continue;
         }
         if name == "self" {
@@ -151,13 +156,19 @@ fn check_names(
             }
             continue;
         }
-        let names = known.iter().map(String::as_str);
-        let hint = match suggest::closest(name, names) {
-            Some(near) => format!("; did you mean `{near}`?"),
-            None => format!("{}{}", there_are(&known), elsewhere(name)),
+        let message = match near {
+            Some(near) => unknown(name, &place, near),
+            None => {
+                let (known, elsewhere) = (there_are(&known), elsewhere(name));
+                format!("no argument named `{name}`{place}{known}{elsewhere}")
+            }
         };
-        mistakes.at(literal, format!("no argument named `{name}`{place}{hint}"));
+        mistakes.at(literal, message);
     }
+}
+
+fn unknown(name: &str, place: &str, near: &str) -> String {
+    format!("no argument named `{name}`{place}; did you mean `{near}`?")
 }
 
 fn there_are(known: &[String]) -> String {
