@@ -29,12 +29,12 @@ impl Mistakes {
 }
 
 /// Statements that have rustc warn with this text. Stable Rust has no other warning for a macro to
-/// give than the use of something deprecated.
+/// give than the use of something deprecated, and of all items only a macro is shown without its path.
 pub(crate) fn warning(place: Span, note: &str) -> TokenStream {
-    let name = Ident::new("REDIS_LOCK_WARNING", Span::call_site().located_at(place));
+    let name = Ident::new("redis_lock_warning", Span::call_site().located_at(place));
     quote! {
         #[deprecated(note = #note)]
-        const #name: () = ();
-        let _ = #name;
+        macro_rules! #name { () => {} }
+        #name!();
     }
 }
