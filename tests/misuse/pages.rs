@@ -302,3 +302,49 @@ fn h7_each_command_of_a_page_is_run_or_listed_as_not_run() {
     }
     assert!(seen > 15, "{seen}");
 }
+
+/// Whether a test parses or runs this block of a page.
+fn is_tried(page: &str, language: &str, block: &str) -> bool {
+    match (page, language) {
+        // `cli_pages.rs` of the program.
+        ("docs/JOBS.md", "text") => true,
+        // `tests/dashboards.rs`.
+        ("docs/KUBERNETES.md", "yaml") => true,
+        // `tests/locks/databases.rs`.
+        ("docs/TRANSACTIONS.md", "sql") => true,
+        // `tests/topologies/rights.rs`, and the comparison of both pages.
+        ("docs/SERVER.md" | "docs/PROTOCOL.md", "text") => {
+            block.starts_with("ACL SETUSER") || block.trim_start().starts_with('+')
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn h7_each_block_that_is_no_code_is_tried_or_listed_as_not_run() {
+    let list = read("CONTRIBUTING.md");
+    let list =
+        list.split("\nNot run:\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let spans: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    let others = ["README.md", "redis-lock-cli/README.md", "src/attribute.md"];
+    let mut seen = 0;
+    for page in pages().into_values().chain(others.map(ToOwned::to_owned)) {
+        let text = read(&page);
+        for block in text.split("\n```").skip(1).step_by(2) {
+            let (language, block) = block.split_once('\n').unwrap_or((block, ""));
+            // Rust and lines of a shell have tests above; diagrams are not copied.
+            if language.is_empty()
+                || ["rust", "sh", "mermaid"].iter().any(|it| language.starts_with(it))
+            {
+                continue;
+            }
+            seen += 1;
+            let is_listed = spans.iter().any(|span| block.contains(span));
+            assert!(
+                is_tried(&page, language, block) || is_listed,
+                "{page}: neither tried nor listed in CONTRIBUTING:\n{block}"
+            );
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}

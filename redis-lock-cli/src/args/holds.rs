@@ -28,28 +28,29 @@ pub(crate) struct Acquire {
     pub(crate) fence: bool,
 }
 
-/// End a hold: that of a token, or those of the present holders
+/// End a hold by its token, or all present holds
 ///
 /// With --token it releases the hold of a token that `acquire` printed, and no other. Without it,
 /// all present holders lose the lock. It shows them and asks first. Answers other than `y` and `yes`
 /// leave the lock alone.
 ///
-/// The holder learns the reason, at once if it receives the server's messages. The first waiter gets
-/// the lock. A program that does not react to the loss keeps running without the lock. Locks of
-/// other clients are ended by deleting their key. A value that is no lock is left alone.
+/// The holder gets the reason: at once if the server's messages reach it, else at its next renewal.
+/// The first waiter gets the lock. A program that does not react to the loss keeps running without
+/// the lock. The lock of another client is ended by deleting its key. A value that is not a lock is
+/// left alone.
 ///
 /// Exits with 1 when nothing was released. With --json it prints `key`, `released` and `reason`.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) key: Key,
-    /// Why, for the holder and its logs
+    /// Why the hold ends, for the holder and its logs
     #[arg(long, value_name = "TEXT", required_unless_present = "token")]
     pub(crate) reason: Option<String>,
     /// Release the hold of this token
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["reason", "yes"])]
     pub(crate) token: Option<Token>,
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]

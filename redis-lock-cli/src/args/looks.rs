@@ -10,8 +10,8 @@ use crate::duration;
 
 /// List locks
 ///
-/// Asks with SCAN, page by page, which does not block the server. Each lock is printed as soon as
-/// it is known. A lock that is acquired or released during the listing may be missing or appear
+/// Uses SCAN, page by page, which does not block the server. Each lock is printed as soon as it is
+/// found. A lock that is acquired or released during the listing may be missing or appear
 /// twice.
 #[derive(Debug, Args)]
 #[command(after_long_help = STATUS_FIELDS)]
@@ -30,8 +30,8 @@ pub(crate) struct Ls {
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) key: Key,
-    /// Print only the value that the recorded success has stored for later calls, as JSON. Exits with 1
-    /// when there is none
+    /// Print only the value that a recorded success stored for later calls, as JSON. Exits with 1 if there
+    /// is none
     #[arg(long)]
     pub(crate) value: bool,
 }
@@ -57,12 +57,12 @@ pub(crate) struct Watch {
 /// Check whether a server is fit for locks
 ///
 /// Connects, acquires and releases a lock under a key that only this command uses, lists the locks,
-/// and warns of what can lose or block locks: no append-only file, a policy that evicts keys, clocks
+/// and warns about what can lose or block locks: no append-only file, a policy that evicts keys, clocks
 /// that differ between nodes, a ttl shorter than a failover, too few replicas, missing rights,
 /// unreachable nodes, and locks of other clients that never expire.
 ///
 /// Exits with 0 when the server can be used and with 69 when it can't, so it can serve as a probe.
-/// Warnings are printed and leave the exit code alone, unless you pass --strict. With --json it
+/// Warnings are printed, but change the exit code only with --strict. With --json it
 /// prints `ok` (no warnings), `version`, `topology`, `scripts`, `pair_ms` (the time of an acquisition
 /// and its release), `locks` (how many) and `warnings`.
 #[derive(Debug, Args)]

@@ -2,9 +2,9 @@
 
 pub(crate) const MANUAL: &str = "\
 EXAMPLES
-  One machine of many runs the job. The others skip it, also within the next ten minutes:
+  One of many machines runs the job. The others skip it, for at least ten minutes:
       redis-lock run nightly -n --min-hold 10m -- /usr/local/bin/nightly
-  The same from cron, which mails what is printed: the machines that skip print nothing:
+  The same from cron, which mails all output. The machines that skip print nothing:
       redis-lock run nightly -n -q -E 0 --min-hold 10m -- /usr/local/bin/nightly
   One machine runs the job of each date. If it fails, another one tries:
       redis-lock run \"nightly:$(date -u +%F)\" --once 24h -- /usr/local/bin/nightly
@@ -51,18 +51,18 @@ ENVIRONMENT
   REDIS_URL              the server, unless --url is given. Put a URL with a password here: other
                          users of the machine can read command lines. Empty means unset
   REDIS_LOCKS_NAMESPACE  the prefix of every key, unless --namespace is given
-  NO_COLOR               print without colours, as into a file";
+  NO_COLOR               print without colours";
 
 pub(crate) const STATUS_FIELDS: &str = "\
 JSON
   key      the key, without the namespace
   kind     free, mutex, read, write, permit, or foreign: the lock of another client, or a value
-           that is no lock and has no holder
+           that is not a lock and has no holder
   limit    of permits: how many holders there can be at once; else null
   held     whether there is a holder
   holders  token, label, since (UTC, in milliseconds, by the holder's clock), ttl_ms (null: the
            lock never expires), fence (null: the holder asked for none), idle (true: the process
-           only keeps the lease for its next call; null: unknown outside of its process), idle_since,
+           only keeps the lease for its next call; null: known only to its process), idle_since,
            second_call (\"queue = 1\", \"newest\", \"share\", or null)
   done     the success that `run --once` has recorded: by, at, until, value_bytes (the size of a
            stored value; null: none, and always in `ls`); else null

@@ -19,8 +19,8 @@ use crate::{duration, segments};
 
 /// Run commands under distributed locks on Redis or Valkey, look at the locks, and end them.
 ///
-/// The locks are those of the Rust library redis-locks. Locks of other clients at the same keys
-/// (redis-py, redsync, node-redlock) are shown and respected.
+/// It uses the same locks as the Rust library redis-locks. It also shows and respects locks of other
+/// clients at the same keys (redis-py, redsync, node-redlock).
 #[derive(Debug, Parser)]
 #[command(name = "redis-lock", version, max_term_width = 100, after_long_help = manual::MANUAL)]
 pub(crate) struct Arguments {
@@ -133,7 +133,7 @@ pub(crate) struct Getting {
     /// Print nothing when another holder has the lock, or --once found a recorded success
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Wait only if fewer than this number of calls do, on all machines together
+    /// Wait only if fewer than this many calls wait already, on all machines together
     #[arg(long, value_name = "NUMBER")]
     pub(crate) queue: Option<usize>,
     /// How long to wait for a server that is down; by default 10s, with --no-wait 2s at most
@@ -141,7 +141,7 @@ pub(crate) struct Getting {
     pub(crate) outage: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// The holder's name, shown to people; by default host, process and command
+    /// A name for the holder, which `ls` and `show` print; by default host, process and command
     #[arg(long, value_name = "TEXT", help_heading = LOCK)]
     pub(crate) label: Option<String>,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Getting {
 /// `redis-lock man run > ~/.local/share/man/man1/redis-lock-run.1`.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The page of this command; that of the program by default
+    /// The command whose page to print; by default the page of the program
     pub(crate) command: Option<String>,
 }
 

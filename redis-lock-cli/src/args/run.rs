@@ -12,10 +12,10 @@ const JOB: &str = "Job";
 
 /// Run a command while holding a lock
 ///
-/// Waits for the lock, runs the command, renews the lock while the command runs, and exits as the
-/// command did.
+/// Waits for the lock, runs the command, renews the lock while the command runs, and exits with the
+/// command's exit code.
 ///
-/// The lock is given back when no process of the command's process group is left. Pipes and
+/// The lock is released when no process of the command's process group is left. Pipes and
 /// background jobs of a script belong to the group. A process that leaves it does not keep the lock:
 /// a daemon, a command under setsid, the jobs of an interactive shell. When processes run on for a
 /// second after the command, a line on standard error names them.
@@ -38,9 +38,9 @@ const JOB: &str = "Job";
 /// KILL. This reaches the command itself, not what it has started: use `exec` in scripts, and let the
 /// store compare REDIS_LOCK_FENCE if that matters. Other systems have no equivalent.
 ///
-/// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
-/// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
-/// With --slot it finds REDIS_LOCK_SLOT.
+/// The command's environment has REDIS_LOCK_KEY and REDIS_LOCK_TOKEN. Locks with one holder add
+/// REDIS_LOCK_FENCE, a number larger than that of every earlier holder of the key. --slot adds
+/// REDIS_LOCK_SLOT.
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
 /// `acquired` (with key, token, fence, slot, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
@@ -55,7 +55,7 @@ pub(crate) struct Run {
     /// Keep the lock at least this long, even if the command ends earlier
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
     pub(crate) min_hold: Option<Duration>,
-    /// Stop the command when it has had the lock this long; 24 hours by default
+    /// Stop the command once it has held the lock for this long; 24 hours by default
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
     pub(crate) max_hold: Option<Duration>,
     /// Record that the command exited with 0. For this long after it got the lock, `run --once` does not

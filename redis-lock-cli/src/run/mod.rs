@@ -119,7 +119,9 @@ fn left_behind(key: &str, pids: &[u32], json: bool) -> String {
 async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
     let outcome = if succeeds { guard.complete().await } else { guard.release().await };
     if let (true, Err(error)) = (succeeds, &outcome) {
-        say(&table::plain(&format!("redis-lock: the command may be run again, {error}")));
+        say(&table::plain(&format!(
+            "redis-lock: success is not confirmed, so the command may run again: {error}"
+        )));
     }
     match outcome {
         // A lease that ran out only now was good until the command's end.

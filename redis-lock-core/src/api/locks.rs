@@ -354,10 +354,10 @@ impl Locks {
         })
     }
 
-    /// The `Locks` of the [`scope`](Self::scope) that this code runs in, else the
-    /// [installed](Self::install) ones, else those that the environment describes.
+    /// The `Locks` of the [`scope`](Self::scope) around this code, else the [installed](Self::install) one, else one
+    /// from the environment.
     ///
-    /// It is what annotated functions use. The value is a clone, which shares everything:
+    /// Annotated functions use it. The value is a clone, which shares everything:
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
