@@ -115,7 +115,7 @@ mod lock_order {
 
     /// What these end with is locked in this order, and all else last. Of one sort, and of what comes last, a
     /// thread locks one at a time. So no two threads wait for each other.
-    const ORDER: [&str; 4] = ["::Shard", "::Traffic", "::Gathered", "::Readiness>)>"];
+    const ORDER: [&str; 3] = ["::Shard", "::Traffic", "::Gathered"];
 
     thread_local! {
         static LOCKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };

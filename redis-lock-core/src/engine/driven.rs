@@ -1,14 +1,13 @@
 //! Drives a core from one thread for the simulation, as `run` does with a thread, a runtime and a
 //! clock.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::core::{Core, Work};
 use super::path::{AskedBy, Path};
 use super::places::{Place, PlaceId};
-use super::reading::EngineWatch;
+use super::reading::{BLIND_PAUSE, poll_place};
 use super::timers::Timer;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
@@ -22,31 +21,18 @@ pub(crate) struct Driven {
     pub(crate) is_done: bool,
 }
 
-/// The sockets that the engine watches while it sleeps.
-#[derive(Default)]
-pub(crate) struct DrivenWatches(HashMap<PlaceId, EngineWatch>);
-
 impl Core {
     /// Watches the sockets, as the engine's thread does before it sleeps. Returns when it wakes for them at
     /// the latest, unless `waker` is called before.
-    pub(crate) fn watch_sockets(&self, watches: &mut DrivenWatches, waker: &Waker) -> Moment {
+    pub(crate) fn watch_sockets(&self, waker: &Waker) -> Moment {
         let (places, now) = (self.places.all(), Moment::now());
-        watches.0.retain(|id, _| places.iter().any(|place| place.id == *id));
-        let mut due = Moment::NEVER;
-        for place in places.iter().filter(|place| !place.is_unrouted()) {
-            let watch = watches.0.entry(place.id).or_default();
-            watch.follow(place);
-            due = due.min(watch.due(now));
-            match watch.poll(place, &mut Context::from_waker(waker)) {
-                Poll::Ready(Ok(())) => due = now,
-                Poll::Ready(Err(_)) => {
-                    watch.forget();
-                    due = now;
-                }
-                Poll::Pending => {}
-            }
-        }
-        due
+        let watched = places.iter().filter(|place| !place.is_unrouted());
+        let due = watched.map(|place| match poll_place(place, &mut Context::from_waker(waker)) {
+            Poll::Ready(Ok(())) => now,
+            Poll::Ready(Err(_)) => now.after(BLIND_PAUSE),
+            Poll::Pending => Moment::NEVER,
+        });
+        due.min().unwrap_or(Moment::NEVER)
     }
 
     /// Whether nothing is left in any table, queue or index.

@@ -1,10 +1,11 @@
 //! Reading the answers of a place, for the engine and for a task that was asked to.
 //!
-//! Each reader does so in [`Traffic::read_as`], when a [`Registration`] says that something has arrived.
+//! Each reader does so in [`Traffic::read_as`], first when it becomes the reader, and then when
+//! [`Traffic::poll_ready`] says that something has arrived.
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::core::{Core, Work};
@@ -13,7 +14,6 @@ use super::places::{Place, PlaceId};
 use super::reader::{LATE, QUIET, Reader, ReadingTask};
 use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
-use crate::store::{Readiness, Watcher};
 use crate::sync::{Arc, Weak, yield_now};
 
 impl Traffic {
@@ -37,11 +37,14 @@ impl Traffic {
                 self.pump(now, results);
                 if !results.is_empty() {
                     // The runtime of the task does not run, and may not for long.
+                    self.unwatch();
                     self.role.depose();
                 }
             }
             (Reader::Task(_), None) if now.since(self.role.last_command) > QUIET => {
+                self.unwatch();
                 self.role.depose();
+                self.pump(now, results);
             }
             (Reader::Engine | Reader::Callers | Reader::Task(_), _) => {}
         }
@@ -70,75 +73,15 @@ impl Path {
     }
 }
 
-/// A connection, registered with the runtime of its reader.
-pub(super) struct Registration {
-    epoch: u64,
-    readiness: Box<dyn Readiness>,
-}
+/// How often a connection is read that can't be registered, as in a process without free descriptors.
+pub(super) const BLIND_PAUSE: Duration = Duration::from_millis(5);
 
-impl Registration {
-    /// Registers the present connection, on the current runtime.
-    fn of(
-        place: &Place,
-        register: impl FnOnce(&Watcher) -> Option<Box<dyn Readiness>>,
-    ) -> Option<Self> {
-        let (epoch, watcher) = place.path.traffic().watcher()?;
-        Some(Self { epoch, readiness: register(&watcher)? })
-    }
-}
-
-/// How often a socket is read that can't be registered.
-const BLIND_PAUSE: Duration = Duration::from_millis(5);
-
-/// What the engine knows of the connection of a place.
-#[derive(Default)]
-pub(super) enum EngineWatch {
-    /// Another one reads, or there is no connection.
-    #[default]
-    Away,
-    Registered(Registration),
-    /// It can't be registered, as in a process without free descriptors.
-    Blind,
-}
-
-impl EngineWatch {
-    /// Watches the present connection if the engine reads there, and nothing otherwise.
-    pub(super) fn follow(&mut self, place: &Place) {
-        let watched = {
-            let traffic = place.path.traffic();
-            traffic.epoch().filter(|_| matches!(traffic.role.reader(), Reader::Engine))
-        };
-        match (&*self, watched) {
-            (Self::Registered(present), Some(epoch)) if present.epoch == epoch => {}
-            (_, None) => *self = Self::Away,
-            (_, Some(_)) => {
-                // The old registration ends first.
-                *self = Self::Blind;
-                if let Some(registration) = Registration::of(place, |watcher| watcher().ok()) {
-                    *self = Self::Registered(registration);
-                }
-            }
-        }
-    }
-
-    /// When the place must be read although no event says that something has arrived.
-    pub(super) fn due(&self, now: Moment) -> Moment {
-        match self {
-            Self::Blind => now.after(BLIND_PAUSE),
-            Self::Away | Self::Registered(_) => Moment::NEVER,
-        }
-    }
-
-    /// Ready when something may have arrived, or when more can be sent.
-    pub(super) fn poll(&self, place: &Place, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self::Registered(registration) = self else { return Poll::Pending };
-        let sending = !place.path.traffic().is_sent();
-        registration.readiness.poll_ready(context, sending)
-    }
-
-    /// After an error it is registered again, or found to be closed.
-    pub(super) fn forget(&mut self) {
-        *self = Self::Away;
+/// Ready when the engine reads there, and something may have arrived or more can be sent.
+pub(super) fn poll_place(place: &Place, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let mut traffic = place.path.traffic();
+    match traffic.role.reader() {
+        Reader::Engine => traffic.poll_ready(context),
+        Reader::Callers | Reader::Task(_) => Poll::Pending,
     }
 }
 
@@ -170,18 +113,22 @@ impl AskedTask {
         is_first.then(|| Self { core: Arc::downgrade(core), place, runtime })
     }
 
-    /// Registers the socket with this runtime, and begins to read, unless the connection was replaced.
+    /// Begins to read, and registers the connection with this runtime, unless there is none.
     fn begin(&self) -> Option<TaskReads> {
-        let registration = Registration::of(&self.place, |watcher| self.runtime.watch(watcher))?;
         let core = self.core.upgrade()?;
         let task = {
             let mut traffic = self.place.path.traffic();
-            let is_present = traffic.epoch() == Some(registration.epoch);
-            is_present.then(|| traffic.role.pass_to(self.runtime)).flatten()?
+            traffic.epoch()?;
+            let task = traffic.role.pass_to(self.runtime)?;
+            traffic.unwatch();
+            task
         };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
-        Some(TaskReads { core, place: Arc::clone(&self.place), task, registration })
+        let reads = TaskReads { core, place: Arc::clone(&self.place), task };
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = || reads.place.path.traffic().poll_ready(&mut context);
+        self.runtime.try_watch(poll).then_some(reads)
     }
 }
 
@@ -196,12 +143,14 @@ async fn serve(asked: AskedTask) {
     let Some(reads) = asked.begin() else { return };
     drop(asked);
     let mut work = Box::<Work>::default();
-    while let Some(sending) = reads.is_sending() {
-        match reads.woken(sending).await {
+    let mut woken = Woken::Arrived;
+    loop {
+        match woken {
             Woken::Arrived => reads.receive(&mut work).await,
             Woken::Asked => reads.flush_others(&mut work).await,
-            Woken::Unwatchable => return,
+            Woken::Ended => return,
         }
+        woken = reads.woken().await;
     }
 }
 
@@ -209,10 +158,10 @@ async fn serve(asked: AskedTask) {
 enum Woken {
     /// Something may have arrived, or more can be sent.
     Arrived,
-    /// Another thread has something to send, or has deposed the task.
+    /// Another thread has something to send.
     Asked,
-    /// The runtime can't watch the socket, because it is shutting down.
-    Unwatchable,
+    /// The task was deposed, or its runtime is shutting down and can't watch the socket.
+    Ended,
 }
 
 /// What a task reads. The engine reads again when the task ends, for whatever reason.
@@ -220,7 +169,6 @@ struct TaskReads {
     core: Arc<Core>,
     place: Arc<Place>,
     task: Arc<ReadingTask>,
-    registration: Registration,
 }
 
 impl Drop for TaskReads {
@@ -229,6 +177,7 @@ impl Drop for TaskReads {
         let is_reader = traffic.role.is_passed_to(&self.task);
         if is_reader && !planted!(RoleKept) {
             traffic.role.reader = Reader::Engine;
+            traffic.unwatch();
         }
         drop(traffic);
         if is_reader && !planted!(EngineNotWoken) {
@@ -238,17 +187,20 @@ impl Drop for TaskReads {
 }
 
 impl TaskReads {
-    /// Whether there is more to send; `None` when the task was deposed.
-    fn is_sending(&self) -> Option<bool> {
-        let traffic = self.place.path.traffic();
-        traffic.role.is_passed_to(&self.task).then(|| !traffic.is_sent())
-    }
-
-    async fn woken(&self, sending: bool) -> Woken {
-        poll_fn(|context| match self.registration.readiness.poll_ready(context, sending) {
-            Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
-            Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
-            Poll::Pending => self.task.news.poll_woken(context).map(|()| Woken::Asked),
+    async fn woken(&self) -> Woken {
+        poll_fn(|context| {
+            let polled = {
+                let mut traffic = self.place.path.traffic();
+                if !traffic.role.is_passed_to(&self.task) {
+                    return Poll::Ready(Woken::Ended);
+                }
+                traffic.poll_ready(context)
+            };
+            match polled {
+                Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
+                Poll::Ready(Err(_)) => Poll::Ready(Woken::Ended),
+                Poll::Pending => self.task.news.poll_woken(context).map(|()| Woken::Asked),
+            }
         })
         .await
     }

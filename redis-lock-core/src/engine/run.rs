@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::core::{Core, Work};
 use super::places::{Place, PlaceId};
-use super::reading::EngineWatch;
+use super::reading::{BLIND_PAUSE, poll_place};
 use super::runtime::BlockingCall;
 use super::timers::Timer;
 use crate::domain::clock::Moment;
@@ -33,12 +33,13 @@ enum JobReport {
     Looked(u64, Map),
 }
 
-/// The tasks and registrations of a place, besides its path.
+/// What a place has besides its path.
 #[derive(Default)]
 struct PlaceTasks {
     /// The task that listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinSet<()>)>,
-    watch: EngineWatch,
+    /// Whether its socket could not be watched at the last try. It is read every few milliseconds then.
+    is_blind: bool,
 }
 
 struct Engine<'a> {
@@ -183,7 +184,7 @@ impl Engine<'_> {
         }))
     }
 
-    /// Subscribes and watches the sockets for all present connections.
+    /// Subscribes beside all present connections.
     fn start_tasks(&mut self) {
         let places = self.core.places.all();
         self.place_tasks.retain(|id, _| places.iter().any(|place| place.id == *id));
@@ -201,11 +202,10 @@ impl Engine<'_> {
     async fn wait(&mut self, due: Moment) {
         let now = Moment::now();
         let due = self.core.waker.sleep_until(due, || Timer::first(self.core, now));
-        let watches = self.place_tasks.values().map(|tasks| &tasks.watch);
-        let due = watches.map(|watch| watch.due(now)).fold(due, Moment::min);
+        let is_blind = self.place_tasks.values().any(|tasks| tasks.is_blind);
+        let due = if is_blind { due.min(now.after(BLIND_PAUSE)) } else { due };
         let places = self.core.places.all();
-        let ready = poll_fn(|context| poll_any(&places, &self.place_tasks, context));
-        let mut blind = None;
+        let ready = poll_fn(|context| poll_any(&places, &mut self.place_tasks, context));
         tokio::select! {
             biased;
             event = self.hints.recv() => {
@@ -219,14 +219,13 @@ impl Engine<'_> {
                     let _ = self.report.send(input);
                 }
             }
-            place = ready => blind = place,
+            () = ready => {}
             () = self.core.waker.woken() => {}
-            () = sleep(due.since(now)) => {}
+            () = sleep(due.since(now)) => {
+                self.place_tasks.values_mut().for_each(|tasks| tasks.is_blind = false);
+            }
         }
         self.core.waker.wakes();
-        if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
-            tasks.watch.forget();
-        }
     }
 
     fn take_hints(&mut self) {
@@ -237,28 +236,28 @@ impl Engine<'_> {
     }
 }
 
-/// Ready when one of the places can be read or written. Returns a place whose socket can't be watched,
-/// if there is one.
+/// Ready when one of the places can be read or written, or when one turns out not to be watched.
 fn poll_any(
     places: &[Arc<Place>],
-    tasks: &HashMap<PlaceId, PlaceTasks>,
+    tasks: &mut HashMap<PlaceId, PlaceTasks>,
     context: &mut Context<'_>,
-) -> Poll<Option<PlaceId>> {
-    let mut is_ready = false;
+) -> Poll<()> {
+    let mut ready = Poll::Pending;
     for place in places {
-        let Some(tasks) = tasks.get(&place.id) else { continue };
-        match tasks.watch.poll(place, context) {
-            Poll::Ready(Ok(())) => is_ready = true,
-            Poll::Ready(Err(_)) => return Poll::Ready(Some(place.id)),
-            Poll::Pending => {}
+        let Some(tasks) = tasks.get_mut(&place.id).filter(|tasks| !tasks.is_blind) else {
+            continue;
+        };
+        if let Poll::Ready(watched) = poll_place(place, context) {
+            tasks.is_blind = watched.is_err();
+            ready = Poll::Ready(());
         }
     }
-    if is_ready { Poll::Ready(None) } else { Poll::Pending }
+    ready
 }
 
 impl PlaceTasks {
-    /// Subscribes and watches the socket for the present connection. Returns whether it ended an
-    /// old subscription, which may lead to another server than the connection.
+    /// Subscribes beside the present connection. Returns whether it ended an old subscription, which may
+    /// lead to another server than the connection.
     fn follow_epoch(
         &mut self,
         place: &Place,
@@ -276,7 +275,6 @@ impl PlaceTasks {
                 self.listener = Some((epoch, listener));
             }
         }
-        self.watch.follow(place);
         ended
     }
 }

@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use tokio::runtime;
 
 #[cfg(test)]
 use crate::domain::env::simulated;
-use crate::store::{Readiness, Watcher};
 
 /// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
 static IS_TRIED: AtomicBool = AtomicBool::new(false);
@@ -72,20 +73,21 @@ impl RuntimeId {
         }
     }
 
-    /// Registers a socket with this runtime, which is the current one. On a runtime of Tokio that was built
-    /// without I/O that panics, and Tokio has no other way to tell. So after the first such panic no other
-    /// runtime is tried, and while one is tried no other is.
-    pub(super) fn watch(self, watcher: &Watcher) -> Option<Box<dyn Readiness>> {
-        match self {
-            Self::Tokio(_) if IS_TRIED.swap(true, Ordering::AcqRel) => None,
+    /// Has a wire registered with this runtime, which is the current one, by its first poll. On a runtime of
+    /// Tokio that was built without I/O that panics, and Tokio has no other way to tell. So after the first
+    /// such panic no other runtime is tried, and while one is tried no other is.
+    pub(super) fn try_watch(self, poll: impl FnOnce() -> Poll<io::Result<()>>) -> bool {
+        let polled = match self {
+            Self::Tokio(_) if IS_TRIED.swap(true, Ordering::AcqRel) => return false,
             Self::Tokio(_) => {
-                let watching = catch_unwind(AssertUnwindSafe(|| watcher())).ok()?;
+                let Ok(polled) = catch_unwind(AssertUnwindSafe(poll)) else { return false };
                 IS_TRIED.store(false, Ordering::Release);
-                watching.ok()
+                polled
             }
             #[cfg(test)]
-            Self::Simulated(_) => watcher().ok(),
-        }
+            Self::Simulated(_) => poll(),
+        };
+        !matches!(polled, Poll::Ready(Err(_)))
     }
 }
 

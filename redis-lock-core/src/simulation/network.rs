@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::pipe::{Item, Sent, SharedPipe, lock};
 use crate::domain::fault::Fault;
@@ -68,6 +69,14 @@ impl Wire for SimulatedWire {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(Filled { received, more: pipe.is_ended })
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        lock(&self.pipe).poll_ready(context, sending)
+    }
+
+    fn unwatch(&mut self) {
+        lock(&self.pipe).unwatch();
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

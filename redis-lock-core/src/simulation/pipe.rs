@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::readers::full_for;
 use super::{clock, random};
 use crate::domain::fault::Fault;
 use crate::store::wire::Redirect;
-use crate::store::{Answer, Command, Readiness, Watcher};
+use crate::store::{Answer, Command};
 
 /// What arrives at the client.
 #[derive(Debug)]
@@ -53,8 +53,11 @@ pub(super) struct Pipe {
     /// The world knows until when.
     is_full_known: bool,
     filling: Filling,
-    registrations: Vec<Weak<Mutex<PipeRegistration>>>,
+    /// That of the runtime that watches it.
+    registration: Option<PipeRegistration>,
     registration_count: u64,
+    /// Of a hundred registrations so many fail.
+    unwatchable: u64,
     /// Nothing comes after what is in the inbox.
     pub(super) is_ended: bool,
     /// The client has closed it.
@@ -89,8 +92,8 @@ pub(super) struct Delay {
 const OF_FILLING: u64 = 121;
 
 impl Pipe {
-    pub(super) fn new(filling: Filling) -> Self {
-        Self { filling, ..Self::default() }
+    pub(super) fn new(filling: Filling, unwatchable: u64) -> Self {
+        Self { filling, unwatchable, ..Self::default() }
     }
 
     pub(super) fn arrive(&mut self, item: Item) {
@@ -183,22 +186,20 @@ impl Pipe {
     fn is_full(&self) -> bool {
         clock::now() < self.full_until
     }
-
-    fn count_registration(&mut self) -> u64 {
-        self.registration_count += 1;
-        self.registration_count
-    }
-
-    fn register(&mut self, registration: &SharedRegistration) {
-        self.registrations.retain(|registration| registration.strong_count() > 0);
-        self.registrations.push(Arc::downgrade(registration));
-    }
 }
 
-/// All runtimes that watch a pipe notice this.
-pub(super) fn notice_all(pipe: &SharedPipe, what: Noticed) {
-    let registrations: Vec<_> = lock(pipe).registrations.iter().filter_map(Weak::upgrade).collect();
-    registrations.iter().for_each(|registration| notice(registration, what));
+/// The runtime that watches a pipe notices this.
+pub(super) fn notice(pipe: &SharedPipe, what: Noticed) {
+    let waker = lock(pipe).registration.as_mut().and_then(|noted| {
+        match what {
+            Noticed::Readable => noted.is_readable = true,
+            Noticed::Writable => noted.is_writable = true,
+        }
+        noted.waker.take()
+    });
+    if let Some(waker) = waker {
+        waker.wake();
+    }
 }
 
 pub(super) type SharedPipe = Arc<Mutex<Pipe>>;
@@ -211,17 +212,11 @@ pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
 const OF_REGISTRATIONS: u64 = 120;
 
 /// What a runtime has noticed of a pipe, and who is woken when it notices more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PipeRegistration {
     is_readable: bool,
     is_writable: bool,
     waker: Option<Waker>,
-}
-
-type SharedRegistration = Arc<Mutex<PipeRegistration>>;
-
-fn noted(registration: &SharedRegistration) -> MutexGuard<'_, PipeRegistration> {
-    registration.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a runtime notices.
@@ -231,46 +226,30 @@ pub(super) enum Noticed {
     Writable,
 }
 
-fn notice(registration: &SharedRegistration, what: Noticed) {
-    let waker = {
-        let mut noted = noted(registration);
-        match what {
-            Noticed::Readable => noted.is_readable = true,
-            Noticed::Writable => noted.is_writable = true,
+impl Pipe {
+    /// Registers it unless it is registered. Of a hundred registrations some fail, as in a process without
+    /// free descriptors.
+    fn registered(&mut self) -> io::Result<&mut PipeRegistration> {
+        if self.registration.is_none() {
+            self.registration_count += 1;
+            let Filling { seed, link, .. } = self.filling;
+            let by_chance = random::hash([seed, OF_REGISTRATIONS, link, self.registration_count]);
+            if by_chance % 100 < self.unwatchable {
+                return Err(io::Error::other("no free descriptors"));
+            }
         }
-        noted.waker.take()
-    };
-    if let Some(waker) = waker {
-        waker.wake();
+        let (is_readable, is_writable) = (self.is_readable(), !self.is_full());
+        let new = || PipeRegistration { is_readable, is_writable, waker: None };
+        Ok(self.registration.get_or_insert_with(new))
     }
-}
 
-/// Watches the client's end of a link. Of a hundred registrations so many fail, as in a process without
-/// free descriptors.
-pub(super) fn watcher(pipe: &SharedPipe, seed: u64, link: u64, failing: u64) -> Watcher {
-    let pipe = Arc::clone(pipe);
-    Arc::new(move || {
-        let number = lock(&pipe).count_registration();
-        if random::hash([seed, OF_REGISTRATIONS, link, number]) % 100 < failing {
-            return Err(io::Error::other("no free descriptors"));
-        }
-        let registration = SharedRegistration::default();
-        {
-            let mut noted = noted(&registration);
-            let pipe = lock(&pipe);
-            (noted.is_readable, noted.is_writable) = (pipe.is_readable(), !pipe.is_full());
-        }
-        lock(&pipe).register(&registration);
-        Ok(Box::new(PipeWatch(registration)))
-    })
-}
-
-struct PipeWatch(SharedRegistration);
-
-impl Readiness for PipeWatch {
     /// What was noticed is used up, so that what happens from now on is noticed again.
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        let mut noted = noted(&self.0);
+    pub(super) fn poll_ready(
+        &mut self,
+        context: &Context<'_>,
+        sending: bool,
+    ) -> Poll<io::Result<()>> {
+        let noted = self.registered()?;
         let is_readable = std::mem::take(&mut noted.is_readable);
         let is_writable = sending && std::mem::take(&mut noted.is_writable);
         if is_readable || is_writable {
@@ -278,5 +257,9 @@ impl Readiness for PipeWatch {
         }
         noted.waker = Some(context.waker().clone());
         Poll::Pending
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.registration = None;
     }
 }

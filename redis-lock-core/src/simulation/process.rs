@@ -15,7 +15,7 @@ use crate::domain::fault::Fault;
 use crate::domain::status::Topology;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
-use crate::engine::driven::{Driven, DrivenWatches};
+use crate::engine::driven::Driven;
 use crate::engine::places::{PlaceId, UNROUTED};
 use crate::store::redis::NodeList;
 use crate::store::wire::Map;
@@ -62,7 +62,6 @@ pub(super) struct SimulatedProcess {
     opens_after: Option<u32>,
     /// Until when a task that reads was held up.
     pub(super) readers_held_until: u64,
-    watches: DrivenWatches,
     /// Wakes the engine when a socket that it watches can be read or written.
     pub(super) socket_news: Arc<SocketNews>,
     /// The tasks of a process that was killed: they are never polled, and never dropped before the
@@ -137,7 +136,6 @@ impl SimulatedProcess {
             runtimes_begun: 0,
             opens_after: plan.readers.as_ref().map(|readers| readers.opens_after),
             readers_held_until: 0,
-            watches: DrivenWatches::default(),
             socket_news: Arc::default(),
             corpses: Vec::new(),
         }
@@ -170,7 +168,7 @@ impl SimulatedProcess {
         }
         let driven = self.core.drive(&mut self.work);
         let waker = Waker::from(Arc::clone(&self.socket_news));
-        let due = self.core.watch_sockets(&mut self.watches, &waker);
+        let due = self.core.watch_sockets(&waker);
         Driven { due: driven.due.min(due), ..driven }
     }
 

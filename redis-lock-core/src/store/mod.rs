@@ -1,7 +1,7 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
 pub(crate) mod groups;
-pub(crate) mod link_slot;
+mod inbox;
 pub(crate) mod memory;
 pub(crate) mod quorum;
 pub(crate) mod redis;
@@ -11,12 +11,10 @@ mod task_waker;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-pub(crate) use link_slot::Inbox;
+pub(crate) use inbox::Inbox;
 pub(crate) use server_view::ServerView;
-pub(crate) use task_waker::{SharedNews, TaskWaker};
-pub(crate) use wire::{
-    BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
-};
+pub(crate) use task_waker::TaskWaker;
+pub(crate) use wire::{BoxFuture, Connected, Connector, Filled, Hints, Pulled, Wire};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use crate::sync::{Arc, AtomicBool, AtomicWaker, Mutex, MutexGuard, Ordering, PoisonError, Weak};
+use crate::sync::{AtomicBool, AtomicWaker, Ordering};
 
 /// Wakes the task that polls it. A wake-up that comes before the poll is not lost.
 #[derive(Debug, Default)]
@@ -23,32 +23,6 @@ impl TaskWaker {
         }
         self.waker.register(context.waker());
         if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-/// Wakes all who watch. While the role of the reader changes hands, two tasks may watch. With one waker
-/// for both, the task that has lost the role would get the news of the other.
-#[derive(Debug, Default)]
-pub(crate) struct SharedNews(Mutex<Vec<Weak<TaskWaker>>>);
-
-impl SharedNews {
-    pub(crate) fn wake(&self) {
-        self.watches().iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
-    }
-
-    /// Watches until this is dropped.
-    pub(crate) fn watch(&self) -> Arc<TaskWaker> {
-        let waker = Arc::new(TaskWaker::default());
-        // There may have been news before this was registered.
-        waker.wake();
-        let mut watches = self.watches();
-        watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(&waker));
-        waker
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Vec<Weak<TaskWaker>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

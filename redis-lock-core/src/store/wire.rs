@@ -39,6 +39,18 @@ pub(crate) trait Wire: Send {
     /// Takes in what has arrived.
     fn fill(&mut self) -> io::Result<Filled>;
 
+    /// Ready when something may have arrived. If `sending`, also ready when more can be sent. Only the
+    /// task that polled last is woken. The first poll registers the wire with the current runtime.
+    ///
+    /// # Errors
+    /// When it can't be registered, or its runtime shuts down. A later poll tries again.
+    fn poll_ready(&mut self, _: &mut Context<'_>, _sending: bool) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    /// Another runtime polls from now on. Whoever does so reads before the first poll.
+    fn unwatch(&mut self) {}
+
     /// The next command that has its outcome, if there is one. A command may take several rounds,
     /// during which later commands are answered; `wants` says whether the caller still wants
     /// another round.
@@ -89,21 +101,8 @@ pub(crate) enum Pulled {
     Broken(Fault),
 }
 
-/// Says when a wire can read or write.
-pub(crate) trait Readiness: Send + Sync {
-    /// Ready when something may have arrived. If `sending`, also ready when more can be sent.
-    /// Only the task that polled last is woken.
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>>;
-}
-
-/// Registers a wire with the runtime that it is called on.
-pub(crate) type Watcher = Arc<dyn Fn() -> io::Result<Box<dyn Readiness>> + Send + Sync>;
-
 /// A connection that is authenticated and ready for commands.
-pub(crate) struct Connected {
-    pub(crate) wire: Box<dyn Wire>,
-    pub(crate) watcher: Watcher,
-}
+pub(crate) type Connected = Box<dyn Wire>;
 
 /// Receives the events of one place.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! Sends queued entries, says who has to act next, and settles the entries that are answered.
 
+use std::io;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{AskedBy, ConnectionState, Path, QueueEntry, Traffic};
@@ -152,6 +154,22 @@ impl Traffic {
                 up.wire.push(seq, command);
             }
             self.queue.on_written();
+        }
+    }
+
+    /// For the reader: ready when something may have arrived, or when more can be sent.
+    pub(crate) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sending = !self.is_sent();
+        match &mut self.connection {
+            ConnectionState::Up(up) => up.wire.poll_ready(context, sending),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Another one reads from now on. It reads before it calls [`poll_ready`](Self::poll_ready).
+    pub(crate) fn unwatch(&mut self) {
+        if let ConnectionState::Up(up) = &mut self.connection {
+            up.wire.unwatch();
         }
     }
 

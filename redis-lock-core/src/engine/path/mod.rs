@@ -38,7 +38,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::reader::ReaderRole;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, Verb, Watcher, Wire};
+use crate::store::{Command, Verb, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use queue::Queue;
 use supervise::Attempts;
@@ -128,7 +128,6 @@ enum ConnectionState {
 
 struct Up {
     wire: Box<dyn Wire>,
-    watcher: Watcher,
     epoch: u64,
     made: Moment,
     /// When bytes were last received.
@@ -273,13 +272,6 @@ impl Traffic {
     pub(crate) fn epoch(&self) -> Option<u64> {
         match &self.connection {
             ConnectionState::Up(up) => Some(up.epoch),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
-        match &self.connection {
-            ConnectionState::Up(up) => Some((up.epoch, Arc::clone(&up.watcher))),
             _ => None,
         }
     }

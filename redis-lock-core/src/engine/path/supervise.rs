@@ -223,13 +223,10 @@ impl Traffic {
         }
         let half_open = "another connection got through where this one was silent";
         self.close(&Fault::new(FaultClass::Unknown, half_open), &mut results.settled);
-        let Connected { wire, watcher } = made;
-        self.role.on_connected(wire.is_instant());
-        let epoch = number;
+        self.role.on_connected(made.is_instant());
         self.connection = ConnectionState::Up(Up {
-            wire,
-            watcher,
-            epoch,
+            wire: made,
+            epoch: number,
             made: now,
             received: now,
             has_answered: false,

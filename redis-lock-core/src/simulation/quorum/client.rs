@@ -114,7 +114,7 @@ impl QuorumClient {
         let (linked, needed) = (self.linked(), self.majority());
         let Some((made, _, until)) = &mut self.connecting else { return };
         // What becomes of one node is its own concern.
-        let _ = made.wire.fill();
+        let _ = made.fill();
         if linked < needed && now < *until {
             return;
         }

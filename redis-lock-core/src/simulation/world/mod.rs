@@ -34,7 +34,7 @@ use super::deviation::{Deviation, LATE, MessageSort};
 use super::executor::{self, Executor, Home};
 use super::history::History;
 use super::network::NetworkLink;
-use super::pipe::{Item, Noticed, notice_all};
+use super::pipe::{Item, Noticed, notice};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
 use super::random;
@@ -339,7 +339,7 @@ impl World {
             WorldEvent::Hint(process, place, hint) => self.hint(process, place, hint),
             WorldEvent::Notices(process) => self.carry_out(process),
             WorldEvent::Wake(waker) => waker.wake(),
-            WorldEvent::Writable(link) => notice_all(&self.links[link].pipe, Noticed::Writable),
+            WorldEvent::Writable(link) => notice(&self.links[link].pipe, Noticed::Writable),
             WorldEvent::LetPoll(task) => self.executor.put_back(task),
             WorldEvent::EndRuntime(process) => self.end_runtime(process),
             WorldEvent::Trouble(index) => {

@@ -10,9 +10,7 @@ use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
 use crate::simulation::network::{LinkState, NetworkLink, SimulatedWire};
-use crate::simulation::pipe::{
-    Filling, Item, Noticed, Pipe, Sent, SharedPipe, lock, notice_all, watcher,
-};
+use crate::simulation::pipe::{Filling, Item, Noticed, Pipe, Sent, SharedPipe, lock, notice};
 use crate::simulation::transaction_server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
@@ -273,7 +271,7 @@ impl World {
         link.has_bad_news |= matches!(item, Item::Broken(_));
         link.spoke = clock::now();
         lock(&link.pipe).arrive(item);
-        notice_all(&link.pipe, Noticed::Readable);
+        notice(&link.pipe, Noticed::Readable);
         if let Some(token) = released {
             self.server.note(&token).is_released = true;
         }
@@ -330,7 +328,7 @@ impl World {
             return;
         }
         lock(&link.pipe).is_ended = true;
-        notice_all(&link.pipe, Noticed::Readable);
+        notice(&link.pipe, Noticed::Readable);
         let process = link.process;
         self.books.borrow_mut().history.line(|_| format!("p{process} loses connection {index}"));
     }
@@ -359,8 +357,7 @@ impl World {
         let (link, seed) = (process as u64 * 1_000 + ordinal, self.plan.seed);
         let readers = self.plan.readers.as_ref();
         let (fills, unwatchable) = readers.map_or((0, 0), |it| (it.fills, it.unwatchable));
-        let pipe = SharedPipe::new(Pipe::new(Filling::new(seed, link, fills)).into());
-        let watcher = watcher(&pipe, seed, link, unwatchable);
+        let pipe = SharedPipe::new(Pipe::new(Filling::new(seed, link, fills), unwatchable).into());
         self.links.push(NetworkLink {
             process,
             place,
@@ -385,10 +382,7 @@ impl World {
             .borrow_mut()
             .history
             .line(|_| format!("p{process} has connection {index} (attempt {number})"));
-        let made = Connected {
-            wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
-            watcher,
-        };
+        let made: Connected = Box::new(SimulatedWire::new(pipe, self.is_without_scripts()));
         self.processes[process].inputs.push((place, number, Ok(made)));
         self.drive_soon(process);
     }

@@ -16,13 +16,12 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, UNIX_EPOCH};
 
 use self::entry::Entry;
 use super::{
-    Acquire, Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled,
-    Readiness, Verb, Wire,
+    Acquire, Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb,
+    Wire,
 };
 use crate::Token;
 use crate::domain::clock::Moment;
@@ -88,8 +87,7 @@ impl Memory {
 impl MemoryConnector {
     fn connected(&self) -> Connected {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
-        let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        Connected { wire, watcher: Arc::new(|| Ok(Box::new(NothingArrives) as _)) }
+        Box::new(MemoryWire { memory, manager, answers: VecDeque::new() })
     }
 }
 
@@ -126,16 +124,7 @@ impl Drop for Listener {
     }
 }
 
-/// Answers are there as soon as commands are pushed.
-struct NothingArrives;
-
-impl Readiness for NothingArrives {
-    fn poll_ready(&self, _: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
-        Poll::Pending
-    }
-}
-
-/// Executes commands as they are pushed.
+/// Executes commands as they are pushed, so nothing has to be waited for.
 struct MemoryWire {
     memory: Memory,
     manager: Arc<str>,

@@ -299,7 +299,7 @@ fn fencing_numbers_rise_when_the_machine_starts_anew() {
     let number_after = |uptime: u64, wall: u64| {
         simulated::begin(uptime * 1_000_000_000, 1);
         simulated::set_wall(wall * 1_000_000_000);
-        let mut wire = Memory::default().connector(&"m".into()).connected().wire;
+        let mut wire = Memory::default().connector(&"m".into()).connected();
         let acquire = Acquire { fences: 1, ..Acquire::of("t".into(), Some(SECOND)) };
         wire.push(0, command(Verb::Acquire(acquire)));
         simulated::end();
@@ -326,13 +326,9 @@ impl Listening {
         let connector = memory.connector(&name.into());
         let (sender, events) = tokio::sync::mpsc::unbounded_channel();
         let mut listen = connector.listen(Hints::new(0, sender));
-        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(listen.as_mut().poll(&mut context).is_pending());
-        let mut connecting = connector.connect();
-        let Poll::Ready(connected) = connecting.as_mut().poll(&mut context) else {
-            panic!("nothing has to be waited for")
-        };
-        let mut new = Self { wire: connected.unwrap().wire, _listen: listen, events };
+        let mut new = Self { wire: connector.connected(), _listen: listen, events };
         assert!(matches!(new.heard(), Some(Event::Listening { hints_enabled: true })));
         new
     }

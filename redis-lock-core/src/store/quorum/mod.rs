@@ -15,9 +15,7 @@ mod wire;
 
 pub(crate) use seat::{Roster, Seat};
 
-use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -25,8 +23,7 @@ use tokio::time::{Instant, sleep};
 use self::ballot::majority;
 use self::node::{Node, keep_linked};
 use self::wire::QuorumWire;
-use super::link_slot::SlotWatch;
-use super::{BoxFuture, Connected, Connector, Hints, Readiness, Watcher, Wire};
+use super::{BoxFuture, Connected, Connector, Hints, Wire};
 use crate::domain::fault::Fault;
 
 /// How long the first connection waits for the other nodes when there is a majority.
@@ -67,7 +64,6 @@ impl QuorumConnector {
     /// lock on a quorum of other nodes.
     async fn connected(self) -> Result<Connected, Fault> {
         let mut wire = self.wire();
-        let watcher = wire.watcher();
         let needed = majority(wire.nodes.len());
         let begin = Instant::now();
         // Who waits for this connection gives it up at the limit.
@@ -97,17 +93,7 @@ impl QuorumConnector {
         if wire.nodes.iter().filter(|node| node.is_linked()).count() < needed {
             return Err(wire.no_answer());
         }
-        Ok(Connected { wire: Box::new(wire), watcher })
-    }
-}
-
-impl QuorumWire {
-    fn watcher(&self) -> Watcher {
-        let slots: Arc<[_]> = self.nodes.iter().map(|node| Arc::clone(&node.slot)).collect();
-        Arc::new(move || {
-            let nodes = slots.iter().cloned().map(SlotWatch::new).collect();
-            Ok(Box::new(QuorumWatch { nodes }) as _)
-        })
+        Ok(Box::new(wire))
     }
 }
 
@@ -118,19 +104,5 @@ impl Connector for QuorumConnector {
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
         Box::pin(listen::listen(self.nodes.clone(), Arc::clone(&self.roster), hints))
-    }
-}
-
-/// Watches the connections to all nodes.
-struct QuorumWatch {
-    nodes: Vec<SlotWatch<Box<dyn Wire>>>,
-}
-
-impl Readiness for QuorumWatch {
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        // All are polled, so that each wakes this task.
-        let nodes = self.nodes.iter().skip(usize::from(planted!(NodeUnwatched)));
-        let polled = nodes.map(|node| node.poll_ready(context, sending));
-        polled.fold(Poll::Pending, |all, node| if all.is_pending() { node } else { all })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,9 +17,10 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::too_few::Vote;
-use crate::store::link_slot::LinkSlot;
 use crate::store::wire::contained;
-use crate::store::{Acquire, Answer, Command, Connector, Filled, PLACE, Pulled, Verb, Wire};
+use crate::store::{
+    Acquire, Answer, Command, Connected, Connector, Filled, Inbox, PLACE, Pulled, Verb, Wire,
+};
 
 /// The first and the longest pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -28,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where connections to a node are left.
-pub(super) type NodeSlot = LinkSlot<Box<dyn Wire>>;
+pub(super) type NodeSlot = Inbox<Result<Connected, Fault>>;
 
 /// Something that a node was asked.
 #[derive(Debug)]
@@ -161,25 +163,29 @@ impl Node {
 
     /// Takes in a connection that was made. Returns whether one was.
     pub(super) fn take_link(&mut self, now: Moment) -> bool {
-        match self.slot.take() {
-            None => false,
-            Some(Err(fault)) => {
-                self.trouble = Some(fault);
-                false
-            }
-            Some(Ok(wire)) => {
-                if self.trouble.is_some() {
-                    self.seat.returned();
+        let mut is_made = false;
+        for made in self.slot.take() {
+            match made {
+                Err(fault) => self.trouble = Some(fault),
+                Ok(wire) => {
+                    is_made = true;
+                    self.linked(wire, now);
                 }
-                (self.wire, self.trouble) = (Some(wire), None);
-                (self.received, self.heard) = (now, now);
-                self.note = RejoinNote::default();
-                self.note_rejoin(now);
-                for command in self.tokens.given_up(now.after(self.longest), now) {
-                    self.push(command, None, now);
-                }
-                true
             }
+        }
+        is_made
+    }
+
+    fn linked(&mut self, wire: Connected, now: Moment) {
+        if self.trouble.is_some() {
+            self.seat.returned();
+        }
+        (self.wire, self.trouble) = (Some(wire), None);
+        (self.received, self.heard) = (now, now);
+        self.note = RejoinNote::default();
+        self.note_rejoin(now);
+        for command in self.tokens.given_up(now.after(self.longest), now) {
+            self.push(command, None, now);
         }
     }
 
@@ -266,6 +272,22 @@ impl Node {
         filled.unwrap_or(none)
     }
 
+    /// Ready when there is another connection, or something may have arrived. A connection that can't be
+    /// registered is read whenever another one is.
+    pub(super) fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<()> {
+        if self.slot.poll_news(context).is_ready() {
+            return Poll::Ready(());
+        }
+        match self.wire.as_mut().map(|wire| wire.poll_ready(context, sending)) {
+            Some(Poll::Ready(Ok(()))) => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.wire.iter_mut().for_each(|wire| wire.unwatch());
+    }
+
     /// The next answer, or that there is none. No further rounds are sent of what belongs to a ballot that
     /// has failed.
     pub(super) fn pull(
@@ -347,7 +369,6 @@ impl Node {
     /// Closes the connection. Commands without an answer may still be executed.
     fn close(&mut self, fault: &Fault, now: Moment) {
         (self.wire, self.ends) = (None, None);
-        self.slot.forget();
         self.seat.lost(fault);
         self.trouble = Some(Fault { class: FaultClass::Refused, ..fault.clone() });
         self.want_link();
@@ -403,7 +424,7 @@ pub(super) async fn keep_linked(
                 // Before the next try, which may succeed before this one is taken in.
                 seat.lost(fault);
             }
-            slot.put(made.map(|made| (made.wire, made.watcher)));
+            slot.put(made);
             drop(slot);
             if is_made || wanted.is_closed() {
                 break;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::aio::MultiplexedConnection;
@@ -15,8 +15,7 @@ use super::decode;
 use super::login::Login;
 use super::socket::{Input, MAX_KEPT_BUFFER, Socket};
 use crate::domain::fault::{Fault, FaultClass};
-use crate::store::link_slot::both;
-use crate::store::{BoxFuture, Filled, Inbox, Watcher};
+use crate::store::{BoxFuture, Filled, Inbox};
 
 /// Receives the commands that have to be sent.
 pub(super) trait CommandSink {
@@ -86,14 +85,26 @@ impl ServerLine {
         Self { way, sent: 0, answered: 0, login, logins: VecDeque::new() }
     }
 
-    pub(super) fn watcher(&self) -> Watcher {
-        let watcher = match &self.way {
-            LineWay::Own(line) => line.socket.watcher(),
-            LineWay::Driver(line) => line.watcher(),
+    /// See [`Wire::poll_ready`](crate::store::Wire::poll_ready). The driver takes whatever there is to send.
+    pub(super) fn poll_ready(
+        &mut self,
+        context: &mut Context<'_>,
+        sending: bool,
+    ) -> Poll<io::Result<()>> {
+        let ready = match &mut self.way {
+            LineWay::Own(line) => line.socket.poll_ready(context, sending),
+            LineWay::Driver(_) if sending => Poll::Ready(Ok(())),
+            LineWay::Driver(line) => line.inbox.poll_news(context),
         };
-        match &self.login {
-            Some(login) => both(watcher, login.watcher()),
-            None => watcher,
+        match &mut self.login {
+            Some(login) if ready.is_pending() => login.poll_changed(context).map(Ok),
+            _ => ready,
+        }
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        if let LineWay::Own(line) = &mut self.way {
+            line.socket.unwatch();
         }
     }
 
@@ -222,10 +233,6 @@ impl DriverLine {
         let inbox = Arc::new(Inbox::default());
         tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
         Self { out: Vec::new(), tasks, inbox, arrived: VecDeque::new() }
-    }
-
-    fn watcher(&self) -> Watcher {
-        self.inbox.watcher()
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisConnectionInfo, RedisError, Value};
@@ -16,7 +17,7 @@ use super::provider::{Known, Provider, ProviderThread, Request};
 use crate::domain::credentials::Credentials;
 use crate::domain::env::wall;
 use crate::domain::fault::{BackendErrorKind, Fault, FaultClass};
-use crate::store::Watcher;
+use crate::store::BoxFuture;
 
 /// How long a connection waits for an answer while it has credentials that should do.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -109,6 +110,8 @@ pub(super) struct Login {
     source: Arc<CredentialSource>,
     /// The one that the connection has used last is marked as seen.
     answers: watch::Receiver<Option<Credentials>>,
+    /// For the reader of the connection.
+    change: Option<BoxFuture<'static, ()>>,
 }
 
 impl Login {
@@ -116,7 +119,7 @@ impl Login {
     fn new(source: Arc<CredentialSource>) -> Option<Self> {
         let answers = source.known.answers.subscribe();
         let has_some = answers.borrow().is_some();
-        has_some.then_some(Self { source, answers })
+        has_some.then_some(Self { source, answers, change: None })
     }
 
     /// The settings of a connection with the credentials.
@@ -160,9 +163,14 @@ impl Login {
         &self.source
     }
 
-    /// Becomes ready when there are other credentials.
-    pub(super) fn watcher(&self) -> Watcher {
-        self.source.known.news.watcher()
+    /// Ready when there are other credentials, or have been since the last poll.
+    pub(super) fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let change = self.change.get_or_insert_with(|| {
+            let mut answers = self.answers.clone();
+            // The sender lives as long as this.
+            Box::pin(async move { answers.changed().await.unwrap_or_default() })
+        });
+        change.as_mut().poll(context).map(|()| self.change = None)
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) use wait_round::verdict_by;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -241,10 +242,8 @@ impl RedisConnector {
         let mut introduced = connect::connect(&client, &self.terms, connect::config()).await?;
         let found = self.probed(&mut introduced.driver).await?;
         let line = introduced.into_line().await;
-        let watcher = line.watcher();
         let conversation = self.conversation(found.clone());
-        let wire = Box::new(RedisWire { line, conversation });
-        self.with_transactions(Connected { wire, watcher }, found).await
+        self.with_transactions(Box::new(RedisWire { line, conversation }), found).await
     }
 
     /// Adds transactions to a connection that has no scripts.
@@ -412,6 +411,14 @@ impl Wire for RedisWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         self.line.fill()
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        self.line.poll_ready(context, sending)
+    }
+
+    fn unwatch(&mut self) {
+        self.line.unwatch();
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -17,7 +17,7 @@ use crate::domain::credentials::Credentials;
 use crate::domain::env::wall;
 use crate::domain::label::harmless;
 use crate::observe::log;
-use crate::store::{BoxFuture, Inbox};
+use crate::store::BoxFuture;
 use crate::sync::NonPoisonMutex;
 
 /// What the user gives us.
@@ -44,8 +44,6 @@ pub(super) type Request = Option<oneshot::Sender<()>>;
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) answers: watch::Sender<Option<Credentials>>,
-    /// Wakes the readers of open connections.
-    pub(super) news: Arc<Inbox<()>>,
     /// Whether a server has refused the last answer.
     pub(super) is_refused: AtomicBool,
     /// Why the provider does not answer.
@@ -181,7 +179,6 @@ impl ProviderThread {
         }
         if was_refused || !is_known {
             self.known.answers.send_replace(Some(answer));
-            self.known.news.wake();
         }
         *self.known.trouble.lock() = None;
         if std::mem::take(&mut self.is_told) {

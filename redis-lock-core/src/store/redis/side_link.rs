@@ -14,11 +14,10 @@ use super::wait_round::LONGEST;
 use super::{Terms, Way, connect, decode};
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::beside_locks;
-use crate::store::Watcher;
-use crate::store::link_slot::{LinkSlot, SlotWatch, both};
+use crate::store::Inbox;
 
 /// Where a new connection is left for the reader.
-pub(super) type LineSlot = LinkSlot<ServerLine>;
+pub(super) type LineSlot = Inbox<Result<ServerLine, Fault>>;
 
 /// What the keys are for that are written there, in their names.
 const MARKER: &str = "r";
@@ -41,10 +40,7 @@ impl SideLink {
         let made = timeout(LONGEST, self.connected()).await;
         let late = |_| Err(refused("no second connection to the server in time"));
         let made = made.unwrap_or_else(late);
-        slot.put(made.map(|line| {
-            let watcher = line.watcher();
-            (line, watcher)
-        }));
+        slot.put(made);
     }
 
     /// Keys that this server has, to be written before waiting.
@@ -76,52 +72,4 @@ impl SideLink {
 
 fn refused(what: &str) -> Fault {
     Fault::new(FaultClass::Refused, what)
-}
-
-/// Also watches the connections that are left in the slot.
-pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
-    both(inner, Arc::new(move || Ok(Box::new(SlotWatch::new(Arc::clone(&slot))) as _)))
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use std::fs::File;
-    use std::io;
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
-    use std::task::{Context, Poll};
-
-    use testbed::WakeLog;
-    use tokio::runtime::Builder;
-
-    use super::*;
-    use crate::store::Readiness;
-
-    struct Silent;
-
-    impl Readiness for Silent {
-        fn poll_ready(&self, _: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
-            Poll::Pending
-        }
-    }
-
-    #[test]
-    fn a_connection_that_cannot_be_watched_does_not_keep_the_first_one_from_it() {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let _entered = runtime.enter();
-        // No runtime can watch a file.
-        let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
-        file.set_nonblocking(true).unwrap();
-        let slot = Arc::new(LineSlot::default());
-        let line = ServerLine::over(file.into(), None);
-        let line_watcher = line.watcher();
-        slot.put(Ok((line, line_watcher)));
-        assert!(slot.watcher().is_some_and(|watcher| watcher().is_err()));
-        let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
-        let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());
-        let task = wakes.waker();
-        let mut context = Context::from_waker(&task);
-        assert!(readiness.poll_ready(&mut context, false).is_ready(), "there is a new connection");
-        assert!(readiness.poll_ready(&mut context, false).is_pending());
-    }
 }

@@ -6,22 +6,25 @@ use std::net;
 use std::os::fd::OwnedFd;
 #[cfg(unix)]
 use std::os::unix::net as unix;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use redis::Value;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::store::{Filled, Readiness, Watcher};
+use crate::store::Filled;
 
 /// A socket that never blocks.
-#[derive(Clone, Debug)]
-pub(super) struct Socket(Arc<net::TcpStream>);
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: net::TcpStream,
+    /// The same socket, registered with the runtime on which it is polled.
+    watched: Option<TcpStream>,
+}
 
 impl From<net::TcpStream> for Socket {
     fn from(stream: net::TcpStream) -> Self {
-        Self(Arc::new(stream))
+        Self { stream, watched: None }
     }
 }
 
@@ -29,43 +32,43 @@ impl From<net::TcpStream> for Socket {
 #[cfg(unix)]
 impl From<unix::UnixStream> for Socket {
     fn from(stream: unix::UnixStream) -> Self {
-        Self(Arc::new(OwnedFd::from(stream).into()))
+        net::TcpStream::from(OwnedFd::from(stream)).into()
     }
 }
 
 impl Socket {
     /// The same socket, registered with the runtime that this is called on.
     pub(super) fn registered(&self) -> io::Result<TcpStream> {
-        TcpStream::from_std(self.0.try_clone()?)
-    }
-
-    pub(super) fn watcher(&self) -> Watcher {
-        let socket = self.clone();
-        Arc::new(move || Ok(Box::new(SocketWatch(socket.registered()?)) as Box<dyn Readiness>))
+        TcpStream::from_std(self.stream.try_clone()?)
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.0).write(bytes)
+        (&self.stream).write(bytes)
     }
 
     /// # Errors
     /// `UnexpectedEof` when the server has closed the connection, and `WouldBlock` when nothing has
     /// arrived.
     pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        let count = (&*self.0).read(into)?;
+        let count = (&self.stream).read(into)?;
         if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
     }
 }
 
-/// The same socket, registered with a runtime.
-#[derive(Debug)]
-struct SocketWatch(TcpStream);
-
-impl Readiness for SocketWatch {
-    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        let can_read = self.0.poll_read_ready(context).map_ok(|()| Interest::READABLE);
+impl Socket {
+    /// See [`Wire::poll_ready`](crate::store::Wire::poll_ready).
+    pub(super) fn poll_ready(
+        &mut self,
+        context: &mut Context<'_>,
+        sending: bool,
+    ) -> Poll<io::Result<()>> {
+        let watched = match self.watched.take() {
+            Some(watched) => watched,
+            None => self.registered()?,
+        };
+        let can_read = watched.poll_read_ready(context).map_ok(|()| Interest::READABLE);
         let can_write = match sending {
-            true => self.0.poll_write_ready(context).map_ok(|()| Interest::WRITABLE),
+            true => watched.poll_write_ready(context).map_ok(|()| Interest::WRITABLE),
             false => Poll::Pending,
         };
         let mut ready = Poll::Pending;
@@ -74,11 +77,17 @@ impl Readiness for SocketWatch {
                 // Reads and writes go on until nothing is left, so the readiness is cleared before them,
                 // and what happens meanwhile is reported again.
                 let used_up = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-                let _ = self.0.try_io(interest?, used_up);
+                let _ = watched.try_io(interest?, used_up);
                 ready = Poll::Ready(Ok(()));
             }
         }
+        // After an error it is registered anew.
+        self.watched = Some(watched);
         ready
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.watched = None;
     }
 }
 

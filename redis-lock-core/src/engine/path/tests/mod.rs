@@ -18,7 +18,7 @@ use crate::engine::core::Work;
 use crate::engine::lock_id::LockId;
 use crate::lock::tests::Bench as Locks;
 use crate::lock::{Outgoing, Question};
-use crate::store::{Answer, Connected, Filled, Pulled};
+use crate::store::{Answer, Filled, Pulled};
 
 const LIMIT: u64 = 2_000;
 const PATIENCE: u64 = 5_000;
@@ -242,10 +242,8 @@ impl Bench {
     fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
         let made = Arc::<Mutex<Server>>::default();
         let wire = Box::new(FakeWire::new(Arc::clone(&made)));
-        let watcher: Watcher = Arc::new(|| Err(io::ErrorKind::Unsupported.into()));
-        let made_up = Connected { wire, watcher };
         let now = self.moment();
-        self.path.traffic().connected(attempt, made_up, now, &mut self.results);
+        self.path.traffic().connected(attempt, wire, now, &mut self.results);
         std::mem::replace(&mut self.server, made)
     }
 

@@ -15,8 +15,7 @@ use crate::engine::Arbiter;
 use crate::store::memory::State;
 use crate::store::wire::{Directory, Map, NodeName, Primary, Redirect};
 use crate::store::{
-    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
-    TaskWaker, Wire,
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, TaskWaker, Wire,
 };
 use crate::{Locks, LocksBuilder};
 
@@ -280,11 +279,8 @@ impl Connector for Node {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
             return Box::pin(std::future::ready(Err(fault)));
         }
-        let node = self.clone();
-        let wire = NodeWire { node: node.clone(), replies: VecDeque::new(), has_news: false };
-        let watcher = Arc::new(move || Ok(Box::new(node.clone()) as Box<dyn Readiness>));
-        let connected = Connected { wire: Box::new(wire), watcher };
-        Box::pin(std::future::ready(Ok(connected)))
+        let wire = NodeWire { node: self.clone(), replies: VecDeque::new(), has_news: false };
+        Box::pin(std::future::ready(Ok(Box::new(wire) as Connected)))
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
@@ -292,12 +288,6 @@ impl Connector for Node {
         self.cluster.nodes().listeners.insert(key, hints.clone());
         hints.send(Event::Listening { hints_enabled: true });
         Box::pin(std::future::pending())
-    }
-}
-
-impl Readiness for Node {
-    fn poll_ready(&self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
-        self.cluster.answered[self.node].poll_woken(context).map(Ok)
     }
 }
 
@@ -341,6 +331,10 @@ impl Wire for NodeWire {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(Filled { received: !self.replies.is_empty(), more: false })
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+        self.node.cluster.answered[self.node.node].poll_woken(context).map(Ok)
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::super::node::{Node, NodeSlot};
@@ -17,9 +18,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
-use crate::store::link_slot::Inbox;
 use crate::store::memory::{State, hint_of};
-use crate::store::{Acquire, Answer, Command, Connected, Event, Filled, Pulled, Verb, Wire};
+use crate::store::{Acquire, Answer, Command, Connected, Event, Filled, Inbox, Pulled, Verb, Wire};
 
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
 /// For how long a client believes in that, in milliseconds: clocks may differ by 1 %.
@@ -101,7 +101,7 @@ pub(crate) struct FakeLine {
     pub(super) up: VecDeque<(u64, u64, Command)>,
     down: VecDeque<(u64, u64, Result<Answer, Fault>)>,
     /// What has arrived at the client, and since when it has not looked.
-    inbox: Arc<Inbox<(u64, Result<Answer, Fault>)>>,
+    inbox: Inbox<(u64, Result<Answer, Fault>)>,
     unread_since: Option<u64>,
     is_cut: bool,
     run: u64,
@@ -160,6 +160,10 @@ impl Wire for FakeWire {
         }
     }
 
+    fn poll_ready(&mut self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+        self.line.lock().unwrap().inbox.poll_news(context)
+    }
+
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         let (seq, answer) = self.read.pop_front()?;
         Some(Pulled::Done(seq, answer))
@@ -196,11 +200,10 @@ impl FakeLinks {
     /// The connection of an engine, in place of the one that it had before.
     pub(crate) fn connect(roster: &Arc<Roster>, before: Option<Self>) -> (Connected, Self) {
         let (wire, mut links) = Self::new(roster);
-        let watcher = wire.watcher();
         if let Some(before) = before {
             (links.strays, links.cut) = (before.strays, before.cut);
         }
-        (Connected { wire: Box::new(wire), watcher }, links)
+        (Box::new(wire), links)
     }
 
     /// Since when something has arrived that the client has not looked at.
@@ -232,10 +235,9 @@ impl FakeLinks {
                 self.seats[index].introduced(Some(&run), Some(uptime), "", Moment::now()).unwrap();
                 let (run, latency) = (node.run, node.latency);
                 let line = FakeLine { run, now, latency, ..FakeLine::default() };
-                let watcher = line.inbox.watcher();
                 let line = Arc::new(Mutex::new(line));
                 let wire = FakeWire { line: Arc::clone(&line), read: VecDeque::new() };
-                self.slots[index].put(Ok((Box::new(wire), watcher)));
+                self.slots[index].put(Ok(Box::new(wire)));
                 self.lines[index] = Some(line);
             }
             let Some(line) = &self.lines[index] else { continue };

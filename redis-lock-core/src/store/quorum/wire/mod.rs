@@ -10,6 +10,7 @@ mod outcome;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use self::card::Cards;
@@ -214,6 +215,17 @@ impl Wire for QuorumWire {
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         self.decided.pop_front()
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        // All are polled, so that each wakes this task.
+        let nodes = self.nodes.iter_mut().skip(usize::from(planted!(NodeUnwatched)));
+        let polled = nodes.map(|node| node.poll_ready(context, sending));
+        polled.fold(Poll::Pending, |all, node| if node.is_ready() { node } else { all }).map(Ok)
+    }
+
+    fn unwatch(&mut self) {
+        self.nodes.iter_mut().for_each(Node::unwatch);
     }
 
     fn owes_since(&self, _: Moment) -> Option<Moment> {

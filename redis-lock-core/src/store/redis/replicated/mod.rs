@@ -11,12 +11,13 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::line::ServerLine;
-use super::side_link::{LineSlot, SideLink, watch_beside};
+use super::side_link::{LineSlot, SideLink};
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
@@ -60,11 +61,9 @@ struct KeptAnswer {
 /// Holds back the answers of this connection until this number of replicas has what they say. To be called
 /// on the engine's runtime.
 pub(super) fn wrap(connected: Connected, wanted: u32, link: SideLink) -> Connected {
-    let mut wire = ReplicatedWire::new(connected.wire, wanted, link);
-    let slot = &wire.slot;
-    let watcher = watch_beside(connected.watcher, Arc::clone(slot));
+    let mut wire = ReplicatedWire::new(connected, wanted, link);
     wire.ask_for_line();
-    Connected { wire: Box::new(wire), watcher }
+    Box::new(wire)
 }
 
 impl ReplicatedWire {
@@ -165,14 +164,15 @@ impl ReplicatedWire {
     /// Takes a new connection in, and what has arrived on it.
     fn fill_line(&mut self) -> Filled {
         let nothing = Filled { received: false, more: false };
-        match self.slot.take() {
-            Some(Ok(line)) => (self.line, self.is_connecting) = (Some(line), false),
-            Some(Err(fault)) => {
-                self.is_connecting = false;
-                let all = self.kept.keys().copied().collect();
-                self.decide(&Err(unknown(&fault.what)), all);
+        for made in self.slot.take() {
+            self.is_connecting = false;
+            match made {
+                Ok(line) => self.line = Some(line),
+                Err(fault) => {
+                    let all = self.kept.keys().copied().collect();
+                    self.decide(&Err(unknown(&fault.what)), all);
+                }
             }
-            None => {}
         }
         let Some(line) = &mut self.line else { return nothing };
         match line.fill() {
@@ -215,7 +215,6 @@ impl ReplicatedWire {
     /// A late reply would be taken for the answer to another command, so the connection is closed.
     fn give_up_line(&mut self, fault: Fault) {
         self.line = None;
-        self.slot.forget();
         if let Some(round) = self.round.take() {
             let (verdict, covered) = round.fail(fault);
             self.decide(&verdict, covered);
@@ -269,6 +268,25 @@ impl Wire for ReplicatedWire {
         let line = self.fill_line();
         let received = filled.received || line.received && confirms_answers;
         Ok(Filled { received, more: filled.more || line.more })
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        if let ready @ Poll::Ready(_) = self.inner.poll_ready(context, sending) {
+            return ready;
+        }
+        if let ready @ Poll::Ready(_) = self.slot.poll_news(context) {
+            return ready;
+        }
+        // A line that can't be registered is read whenever the connection is.
+        match self.line.as_mut().map(|line| line.poll_ready(context, false)) {
+            Some(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn unwatch(&mut self) {
+        self.inner.unwatch();
+        self.line.iter_mut().for_each(ServerLine::unwatch);
     }
 
     fn owes_since(&self, oldest: Moment) -> Option<Moment> {

@@ -1,8 +1,10 @@
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-use testbed::eventually;
+use testbed::{WakeLog, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
@@ -197,4 +199,25 @@ fn what_the_connection_itself_has_to_give_up_is_given_up_in_time() {
     assert_eq!(scene.wire.due(), soon);
     scene.take(1);
     assert_eq!(scene.wire.due(), soon, "a round that lasts longer does not hide it");
+}
+
+#[test]
+fn a_second_connection_that_cannot_be_watched_does_not_keep_the_first_one_from_it() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    // No runtime can watch a file.
+    let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
+    file.set_nonblocking(true).unwrap();
+    let mut line = ServerLine::over(file.into(), None);
+    let wakes = WakeLog::new();
+    let task = wakes.waker();
+    let mut context = Context::from_waker(&task);
+    assert!(matches!(line.poll_ready(&mut context, false), Poll::Ready(Err(_))));
+    let mut scene = Scene::new();
+    scene.wire.slot.put(Ok(line));
+    assert!(scene.wire.poll_ready(&mut context, false).is_ready(), "there is a new connection");
+    scene.wire.line = scene.wire.slot.take().pop_front().and_then(Result::ok);
+    assert!(scene.wire.poll_ready(&mut context, false).is_pending());
+    scene.wire.slot.wake();
+    assert_eq!(wakes.count(), 1);
 }

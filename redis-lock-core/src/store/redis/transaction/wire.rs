@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use redis::RedisError;
 use tokio::runtime::Handle;
@@ -14,7 +15,6 @@ use super::pool::Pool;
 use super::{Setting, run};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
-use crate::store::link_slot::both;
 use crate::store::redis::address::redirect_in;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::listen::Channel;
@@ -50,21 +50,18 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    let inbox = Arc::new(Inbox::default());
-    let watcher = both(link.watcher, inbox.watcher());
-    let wire = TransactionWire {
-        link: link.wire,
+    Box::new(TransactionWire {
+        link,
         setting: Arc::new(Setting { pool, dialect, channel }),
         found,
         node,
         sequence: Sequence::default(),
         engine: Handle::current(),
         under_way: JoinSet::new(),
-        inbox,
+        inbox: Arc::default(),
         done: VecDeque::new(),
         owed: VecDeque::new(),
-    };
-    Connected { wire: Box::new(wire), watcher }
+    })
 }
 
 impl TransactionWire {
@@ -197,6 +194,17 @@ impl Wire for TransactionWire {
             received: filled.received || received && self.owed.is_empty(),
             more: filled.more,
         })
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        match self.link.poll_ready(context, sending) {
+            Poll::Pending => self.inbox.poll_news(context),
+            ready @ Poll::Ready(_) => ready,
+        }
+    }
+
+    fn unwatch(&mut self) {
+        self.link.unwatch();
     }
 
     fn due(&self) -> Moment {

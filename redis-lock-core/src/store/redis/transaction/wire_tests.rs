@@ -13,7 +13,7 @@ use crate::domain::names::Names;
 use crate::domain::status::Scripting;
 use crate::store::redis::side_link::{LineSlot, SideLink};
 use crate::store::redis::{RedisConnector, Terms, test_direct};
-use crate::store::{Answer, Command, Connected, Connector, Pulled, Readiness, Verb, Watcher, Wire};
+use crate::store::{Answer, Command, Connector, Pulled, Verb, Wire};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Scene {
     runtime: Runtime,
     wire: Box<dyn Wire>,
-    watcher: Watcher,
     last: u64,
 }
 
@@ -39,8 +38,8 @@ impl Scene {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let connector = RedisConnector::new(client, terms);
         let connected = runtime.block_on(connector.connect());
-        let Connected { wire, watcher, .. } = connected.unwrap_or_else(|fault| panic!("{fault:?}"));
-        Self { runtime, wire, watcher, last: 0 }
+        let wire = connected.unwrap_or_else(|fault| panic!("{fault:?}"));
+        Self { runtime, wire, last: 0 }
     }
 
     /// Lets the task run for so many milliseconds.
@@ -90,18 +89,12 @@ impl Scene {
         self.ask(verb)
     }
 
-    /// A reader.
-    fn readiness(&self) -> Box<dyn Readiness> {
-        let _entered = self.runtime.enter();
-        (self.watcher)().unwrap()
-    }
-
     /// Whether a reader is told that there is something to read, which is read then.
-    fn has_news(&mut self, readiness: &dyn Readiness, wakes: &Arc<WakeLog>) -> bool {
+    fn has_news(&mut self, wakes: &Arc<WakeLog>) -> bool {
         self.run_task(1);
         let _entered = self.runtime.enter();
         let task = wakes.waker();
-        let ready = readiness.poll_ready(&mut Context::from_waker(&task), false);
+        let ready = self.wire.poll_ready(&mut Context::from_waker(&task), false);
         while self.wire.fill().unwrap().more {}
         ready.is_ready()
     }
@@ -166,15 +159,14 @@ fn close_those_with(server: &Server, what: &str) {
 }
 
 #[test]
-fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() {
+fn the_reader_is_woken_by_a_transaction_after_the_role_has_changed_hands() {
     let server = Server::start();
     let mut scene = Scene::new(server.client(), &terms());
     assert!(matches!(scene.take(1), Answer::Held { .. }));
-    let (former, present) = (scene.readiness(), scene.readiness());
-    let (late_wakes, wakes) = (WakeLog::new(), WakeLog::new());
-    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*present, &wakes));
-    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*former, &late_wakes));
-    drop(former);
+    let (former, wakes) = (WakeLog::new(), WakeLog::new());
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&former));
+    scene.wire.unwatch();
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&wakes));
     let (token, before) = (test_direct::token(1), wakes.count());
     scene.push(Verb::Release { token, waited_for: true, keep: None, share: None, tombstone: None });
     eventually(PATIENCE, "whoever reads learns of the answer", || {
@@ -195,7 +187,7 @@ fn a_server_that_has_replaced_the_first_one_gets_no_releases() {
         let link = Arc::new(link);
         eventually(PATIENCE, "it is trusted or not", || {
             runtime.block_on(Arc::clone(&link).connect(Arc::clone(&slot)));
-            match slot.take().unwrap() {
+            match slot.take().pop_front().unwrap() {
                 Ok(_) => is_trusted,
                 Err(fault) => !is_trusted && fault.what.contains("another server"),
             }
