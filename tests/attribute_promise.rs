@@ -476,7 +476,7 @@ mod nesting {
     }
 
     #[test]
-    fn who_joins_shares_the_fence_and_fails_without_one() {
+    fn a_joined_call_shares_the_fence_and_fails_without_one() {
         locks();
         block_on(fenced()).unwrap();
         block_on(unfenced()).unwrap();

@@ -164,7 +164,7 @@ fn release_asks_first() {
 }
 
 #[test]
-fn who_has_got_the_lock_since_it_was_shown_keeps_it() {
+fn a_holder_that_came_after_the_look_keeps_the_lock() {
     let server = Server::start();
     let locks = locks(&server);
     let guard = locks.mutex("job").blocking_acquire().unwrap();

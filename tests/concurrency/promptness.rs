@@ -66,7 +66,7 @@ async fn a_lock_is_renewed_as_soon_as_a_connection_stands_again() {
 }
 
 #[tokio::test]
-async fn a_half_open_connection_is_replaced_before_somebody_asks() {
+async fn a_half_open_connection_is_replaced_before_a_call_needs_it() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let locks = connect(&proxy.url()).await;

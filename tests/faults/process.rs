@@ -32,7 +32,7 @@ pub(crate) fn hold(io: &mut ChildIo) {
     });
 }
 
-async fn j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl() {
+async fn j1_a_killed_holder_blocks_others_for_its_ttl_at_most() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     let mut child = Child::spawn("process_hold", &[("REDIS_URL", &server.url())]);
@@ -206,7 +206,4 @@ fn j6_synchronous_functions_lock_from_anywhere() {
     server.kill9();
 }
 
-both_paths!(
-    j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl,
-    j2_shutting_down_can_be_repeated,
-);
+both_paths!(j1_a_killed_holder_blocks_others_for_its_ttl_at_most, j2_shutting_down_can_be_repeated,);

@@ -260,7 +260,7 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
 }
 
 /// The waiter could be notified and waits for a message; the releasing user may not publish.
-async fn b9_a_waiter_who_gets_no_message_finds_out_by_itself() {
+async fn b9_a_waiter_without_messages_looks_at_intervals() {
     if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
@@ -391,7 +391,7 @@ each_way!(
     b7_a_forgotten_guard_is_renewed_for_no_longer_than_max_hold,
     b8_a_body_that_panics_releases,
     b9_no_right_to_publish_is_no_obstacle,
-    b9_a_waiter_who_gets_no_message_finds_out_by_itself,
+    b9_a_waiter_without_messages_looks_at_intervals,
     b10_a_release_refused_by_a_replica_is_made_up_for,
     b10_a_release_refused_for_want_of_replicas_is_made_up_for,
     b10_a_release_refused_for_a_failed_snapshot_is_made_up_for,

@@ -78,7 +78,7 @@ async fn refused_then_mended(
 
 /// A full server still grants a free lock. It has no room to queue a waiter, which then looks by
 /// itself, and gets `Busy` and not `Backend`.
-async fn e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has() {
+async fn e2_a_full_server_refuses_new_locks_and_releases_held_ones() {
     let server = Server::start();
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let request = |locks: &Locks, fenced| if fenced { job(locks).fenced() } else { job(locks) };
@@ -263,7 +263,7 @@ async fn e9_no_room_for_another_client() {
 }
 
 both_paths!(
-    e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has,
+    e2_a_full_server_refuses_new_locks_and_releases_held_ones,
     e2_a_lock_is_kept_and_released_on_a_full_server,
     e4_a_master_that_was_demoted,
     e4_too_few_replicas,

@@ -56,7 +56,7 @@ fn l7_many_tasks_with_sets_in_any_order_neither_meet_nor_block_for_ever() {
 }
 
 #[test]
-fn l7_who_needs_many_keys_does_not_starve() {
+fn l7_a_call_for_many_keys_does_not_starve() {
     for arena in Arena::each() {
         together::who_needs_many_keys_does_not_starve(&arena, 2);
     }

@@ -220,7 +220,7 @@ impl Fenced {
 }
 
 #[test]
-fn m5_a_store_refuses_who_has_lost_the_lock_without_knowing() {
+fn m5_a_store_refuses_a_holder_that_has_not_noticed_its_loss() {
     for arena in Arena::each() {
         let mut store = Fenced::default();
         let stale = take(arena.one.mutex("k").fenced().ttl(ms(300)).renew(false));

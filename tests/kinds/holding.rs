@@ -176,7 +176,7 @@ fn a_foreign_value_with_a_ttl_simply_holds() {
 }
 
 #[test]
-fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
+fn fair_off_takes_a_free_mutex_ahead_of_the_queue() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     // The next waiter gets no message and looks by itself, because the holder has died.

@@ -33,7 +33,7 @@ pub(crate) fn holder(io: &mut ChildIo) {
 }
 
 #[test]
-fn a_holder_that_was_stopped_for_less_than_the_margin_overlaps_with_nobody() {
+fn a_holder_stopped_for_less_than_the_margin_does_not_overlap() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     let mut child = spawn(&server, ms(60_000));
@@ -54,7 +54,7 @@ fn a_holder_that_was_stopped_for_less_than_the_margin_overlaps_with_nobody() {
 }
 
 #[test]
-fn without_a_margin_it_does() {
+fn a_holder_stopped_without_a_margin_overlaps() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     let mut child = spawn(&server, ms(0));

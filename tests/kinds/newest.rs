@@ -77,7 +77,7 @@ async fn the_newest_call_ends_the_body_that_runs_and_then_begins() {
 }
 
 #[test]
-fn of_those_that_wait_only_the_newest_does_in_the_place_of_the_one_before() {
+fn only_the_newest_call_waits_in_the_place_of_the_one_before() {
     for arena in arenas() {
         let held = take(arena.one.mutex("k"));
         let older: Vec<_> = [&arena.one, &arena.other, &arena.one]

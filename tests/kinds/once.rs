@@ -83,7 +83,7 @@ fn a_failure_lets_the_next_one_try_at_once() {
 }
 
 #[test]
-fn those_who_wait_hear_of_it_by_the_push_that_they_wait_for() {
+fn a_push_tells_waiters_that_the_work_was_done() {
     for arena in arenas() {
         let mut turns = Turns::of("those who wait are told at once that it was done");
         while turns.go_on() {
@@ -201,7 +201,7 @@ fn two_who_adopt_one_token_succeed_once() {
 }
 
 #[test]
-fn what_min_hold_keeps_says_so() {
+fn status_says_until_when_min_hold_keeps_a_lock() {
     for arena in arenas() {
         let label = "quick job";
         let begun = SystemTime::now();

@@ -36,7 +36,7 @@ pub(crate) fn dies(io: &mut ChildIo) {
 }
 
 #[test]
-fn who_dies_between_the_effect_and_the_mark_has_not_done_it() {
+fn a_process_that_dies_between_effect_and_mark_has_not_succeeded() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     let mut child = spawn("once_dies", &server);
@@ -114,7 +114,7 @@ pub(crate) fn waits(io: &mut ChildIo) {
 }
 
 #[test]
-fn of_waiters_in_three_processes_one_runs_and_the_others_hear_that_it_was_done() {
+fn one_waiter_of_three_processes_runs_and_the_others_get_done() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     for is_done_here in [true, false] {

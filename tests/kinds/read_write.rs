@@ -222,7 +222,7 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
 }
 
 #[test]
-fn l4_a_dead_waiter_holds_nobody_up() {
+fn l4_a_dead_waiter_delays_no_other() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     // A waiting writer without a subscriber on its channel.
@@ -352,7 +352,7 @@ async fn asking_to_write_while_reading_is_an_error_and_no_deadlock() {
 }
 
 #[test]
-fn fair_off_takes_what_is_free_ahead_of_those_who_wait() {
+fn fair_off_lets_a_reader_in_ahead_of_the_queue() {
     for arena in Arena::each() {
         let reader = take(arena.one.read("k"));
         let writer = Waiting::start(arena.other.write("k"));

@@ -85,7 +85,7 @@ fn a_later_call_gets_the_value_in_every_process() {
 }
 
 #[test]
-fn those_who_wait_get_the_value_and_after_a_failure_the_next_one_runs() {
+fn waiting_calls_get_the_value_and_after_a_failure_the_next_one_runs() {
     for arena in arenas() {
         let fails = take(replay(&arena.one));
         let wait = |locks: &Locks, number| {

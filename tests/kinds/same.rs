@@ -58,7 +58,7 @@ fn other_input_is_refused_while_a_call_runs_and_when_it_has_done_it() {
 }
 
 #[test]
-fn of_those_who_wait_the_ones_with_other_input_are_refused_when_one_gets_the_lock() {
+fn waiters_with_other_input_are_refused_when_one_gets_the_lock() {
     for arena in arenas() {
         let third = arena.third();
         let guard = take(third.mutex("k"));
@@ -85,7 +85,7 @@ fn of_those_who_wait_the_ones_with_other_input_are_refused_when_one_gets_the_loc
 }
 
 #[test]
-fn without_anything_to_compare_for_it_is_refused() {
+fn same_without_once_or_share_is_refused() {
     let locks = Locks::in_memory();
     let wrong = locks.mutex("k").same("a").blocking_acquire().unwrap_err();
     assert!(wrong.to_string().contains("same has no meaning without `once` or `share`"), "{wrong}");

@@ -66,7 +66,7 @@ impl Running {
 }
 
 #[test]
-fn those_who_wait_get_the_value_in_every_process_and_later_calls_run() {
+fn waiting_calls_of_every_process_get_the_value_and_later_calls_run() {
     for arena in arenas() {
         for round in 0..2 {
             let running = Running::start(share(&arena.one));

@@ -119,7 +119,7 @@ fn l7_tasks_of_several_managers_with_sets_in_any_order_progress() {
 }
 
 #[test]
-fn l7_who_needs_many_keys_does_not_starve() {
+fn l7_a_call_for_many_keys_does_not_starve() {
     for arena in Arena::clusters() {
         together::who_needs_many_keys_does_not_starve(&arena, 1);
     }
@@ -329,7 +329,7 @@ fn a_server_that_keeps_its_mode_to_itself_is_found_out() {
 /// A command that gives keys back can arrive after a later attempt has got the same keys, if it was
 /// on its way on a connection that was given up.
 #[test]
-fn a_late_return_of_keys_takes_nothing_from_whoever_got_them_since() {
+fn a_late_return_of_keys_takes_nothing_from_their_new_holder() {
     for arena in Arena::clusters() {
         let server = arena.server.as_ref().unwrap();
         let [.., last] = in_order(&arena);

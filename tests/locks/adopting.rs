@@ -59,7 +59,7 @@ async fn an_adopter_holds_renews_and_releases_what_another_took() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_adopt_one_token_the_second_to_release_hears_that_it_is_lost() {
+async fn the_second_release_by_two_adopters_of_one_token_is_lost() {
     for pair in Pair::each().await {
         let token = pair.detached(LONG).await;
         let first = pair.adopt(&token).await.unwrap();
@@ -71,7 +71,7 @@ async fn of_two_who_adopt_one_token_the_second_to_release_hears_that_it_is_lost(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_adopts_too_late_hears_that_it_is_lost() {
+async fn a_late_adoption_is_lost() {
     for pair in Pair::each().await {
         let token = pair.detached(Duration::from_millis(300)).await;
         eventually(PATIENCE, "the lease ends", || !pair.server.exists(WIRE));
@@ -96,7 +96,7 @@ async fn a_token_of_another_key_adopts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_adopter_leaves_behind_ends_with_its_lease() {
+async fn keys_of_an_adopter_end_with_its_lease() {
     for pair in Pair::each().await {
         let token = pair.detached(Duration::from_millis(1500)).await;
         let text = token.to_string().parse().unwrap();

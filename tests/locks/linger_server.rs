@@ -42,7 +42,7 @@ async fn lg19_a_holder_that_may_not_publish_hands_over_and_is_silent_inside() {
     end(&server, &[&owner, &other]).await;
 }
 
-async fn lg19_who_may_not_publish_is_refused_in_time_or_waits_for_a_renewal() {
+async fn lg19_an_asker_that_may_not_publish_is_refused_in_time_or_waits_for_a_renewal() {
     if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
@@ -72,7 +72,7 @@ async fn lg19_a_holder_that_is_deaf_keeps_no_lease() {
     end(&server, &[&owner, &other]).await;
 }
 
-async fn lg19_who_is_deaf_is_refused_in_time_or_waits_for_a_renewal() {
+async fn lg19_an_asker_without_messages_is_refused_in_time_or_waits_for_a_renewal() {
     if is_before(6, 0) {
         testbed::skip!("needs a server with users")
     }
@@ -145,9 +145,9 @@ by_ways!((usual, by_transactions) on 2 threads:
     lg11_a_server_that_starts_empty_ends_an_idle_lease,
     lg12_an_idle_lease_ends_with_the_connection_that_brings_messages,
     lg19_a_holder_that_may_not_publish_hands_over_and_is_silent_inside,
-    lg19_who_may_not_publish_is_refused_in_time_or_waits_for_a_renewal,
+    lg19_an_asker_that_may_not_publish_is_refused_in_time_or_waits_for_a_renewal,
     lg19_a_holder_that_is_deaf_keeps_no_lease,
-    lg19_who_is_deaf_is_refused_in_time_or_waits_for_a_renewal,
+    lg19_an_asker_without_messages_is_refused_in_time_or_waits_for_a_renewal,
 );
 
 by_ways!((usual) on 2 threads:

@@ -124,7 +124,7 @@ async fn a_shutdown_leaves_none_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eighty_who_wait_are_served_after_the_server_has_lost_all() {
+async fn eighty_waiters_are_served_after_the_server_has_lost_its_data() {
     const MANAGERS: usize = 8;
     const TASKS: usize = 10;
     let server = Server::start();

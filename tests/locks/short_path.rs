@@ -167,7 +167,7 @@ fn every_kind_of_lock_works_where_a_task_reads() {
 }
 
 #[test]
-fn what_was_released_in_the_background_is_free_for_who_asks_afterwards() {
+fn a_lock_released_in_the_background_is_free_for_the_next_call() {
     let server = Server::start();
     let runtime = two_workers();
     let locks = on_short_path(&runtime, &server, &server.url());

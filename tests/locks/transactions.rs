@@ -49,7 +49,7 @@ fn places(server: &Server) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_queues_behind_others_gets_what_is_ended_by_force() {
+async fn the_next_in_the_queue_gets_a_lock_that_is_ended_by_force() {
     let server = Server::start();
     let forcing = never(&server).await;
     let mut held = job(&never(&server).await).acquire().await.unwrap();

@@ -149,7 +149,7 @@ async fn an_outage_ends_no_candidate() {
 }
 
 #[tokio::test]
-async fn what_no_waiting_mends_ends_a_candidate() {
+async fn a_fault_that_waiting_cannot_fix_ends_a_candidate() {
     let server = Server::builder().user("reader on >secret ~* +ping +info +hello +client").start();
     let url = format!("redis://reader:secret@127.0.0.1:{}", server.port());
     let locks = Locks::open(url).unwrap();

@@ -133,7 +133,7 @@ fn a_listing_goes_on_where_its_nodes_are_replaced_between_two_pages() {
 }
 
 #[test]
-fn g11_who_listens_at_another_node_is_not_taken_for_dead() {
+fn g11_a_waiter_that_subscribes_at_another_node_is_not_dead() {
     let cluster = Cluster::builder().replicas(0).start();
     let (one, other) = (open(&cluster), open(&cluster));
     for key in keys(&cluster) {

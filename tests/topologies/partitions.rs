@@ -123,7 +123,7 @@ fn f8_a_primary_that_goes_silent_for_all_is_replaced_and_its_locks_are_kept_or_l
 /// Commands of the one manager arrive and are executed. For the sentinels and all others nothing is
 /// wrong.
 #[test]
-fn f8_who_alone_hears_nothing_from_the_primary_loses_in_time_and_others_get_its_lock() {
+fn f8_a_client_cut_off_from_the_primary_loses_in_time_and_others_get_its_lock() {
     let scene = match Scene::start() {
         Ok(scene) => scene,
         Err(why) => testbed::skip!("{why}"),
@@ -196,7 +196,7 @@ fn minority(ttl: Duration, replicas: u32, then: impl FnOnce(&Minority)) {
 }
 
 #[test]
-fn f8_who_is_cut_off_with_the_old_primary_is_recognised_by_its_fence() {
+fn f8_a_client_cut_off_with_the_old_primary_has_an_older_fence() {
     // The client must not miss a renewal, however slow the machine is.
     minority(ms(4_000), 0, |Minority { scene, one, other, held }| {
         // No replica will ever hear of this one, nor of its fence.
@@ -217,7 +217,7 @@ fn f8_who_is_cut_off_with_the_old_primary_is_recognised_by_its_fence() {
 }
 
 #[test]
-fn f8_who_is_cut_off_with_the_old_primary_and_wants_a_replica_loses_in_time() {
+fn f8_a_client_cut_off_with_the_old_primary_that_wants_a_replica_loses_in_time() {
     minority(TTL, 1, |Minority { other, held, .. }| {
         let cut = Instant::now();
         let next = wait_for(other, "job");

@@ -314,7 +314,7 @@ fn l20_an_adopter_has_a_number_between_those_of_the_giver_and_the_next_holder() 
 }
 
 #[test]
-fn who_waits_is_told_of_the_release() {
+fn a_release_notifies_the_waiter() {
     let nodes = Nodes::start(3);
     let (one, other) = (nodes.locks().open().unwrap(), nodes.locks().open().unwrap());
     take(other.mutex("k")).blocking_release().unwrap();

@@ -63,7 +63,7 @@ fn a_hold_that_may_have_been_interrupted_is_not_adopted() {
 }
 
 #[test]
-fn who_comes_too_late_to_adopt_a_hold_does_not_end_it() {
+fn a_late_adopter_does_not_end_the_hold() {
     let nodes = Nodes::start(3);
     let locks = nodes.locks().ttl(ms(1_000)).open().unwrap();
     let late = nodes.locks().ttl(ms(60_000)).open().unwrap();

@@ -84,7 +84,7 @@ fn g7_managers_with_sets_of_keys_at_all_nodes_in_any_order_come_to_an_end() {
 }
 
 #[test]
-fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
+fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_no_client() {
     let group = Sentinel::start();
     // It is asked before all others.
     let open = || {

@@ -177,7 +177,7 @@ async fn give_up(waiting: &mut GaveUp, count: usize, request: &LockRequest) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i9_those_who_give_up_before_and_behind_others_leave_their_places_to_them() {
+async fn i9_waiters_that_give_up_leave_their_places_to_the_others() {
     let server = Server::builder().user(MUTE).start();
     let [holder, locks] = mute_managers(&server);
     until_heard(&server, &[&holder, &locks]).await;

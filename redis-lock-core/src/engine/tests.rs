@@ -124,7 +124,7 @@ pub(super) fn have_a_lease_linger(locks: &Locks, key: &str) {
 }
 
 #[test]
-fn what_lingers_goes_when_nobody_is_left() {
+fn a_lingering_lease_ends_with_the_last_handle() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     have_a_lease_linger(&locks, "job");
@@ -314,7 +314,7 @@ fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
 }
 
 #[test]
-fn nobody_waits_at_an_engine_that_has_ended() {
+fn no_call_waits_for_an_engine_that_has_ended() {
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
     core.act(|work| core.end(work));

@@ -159,7 +159,7 @@ fn what_is_handed_to_a_caller_that_is_gone_is_released() {
     });
 }
 #[test]
-fn whoever_is_refused_by_the_step_that_hands_the_lock_on_hears_of_it_as_well() {
+fn a_waiter_that_a_hand_over_refuses_is_told() {
     let locks = Locks::in_memory();
     held(&locks).blocking_release().unwrap();
     let process = crate::domain::env::process();

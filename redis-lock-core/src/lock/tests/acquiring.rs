@@ -226,7 +226,7 @@ fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
 }
 
 #[test]
-fn who_asks_for_no_fencing_number_gets_none_that_was_reserved_for_another() {
+fn a_call_without_a_fence_gets_no_number_reserved_for_another() {
     let mut bench = Bench::new();
     bench.ask(1, demand("k").with(|terms| terms.fenced = true));
     bench.ask(2, demand("k"));

@@ -84,7 +84,7 @@ fn a_second_try_waits_for_the_holder_with_the_first() {
 }
 
 #[test]
-fn who_leaves_while_the_holder_is_asked_leaves_no_place_behind() {
+fn a_call_dropped_while_the_holder_is_asked_leaves_no_place() {
     let mut bench = asking();
     assert!(bench.cancel(1));
     bench.released();

@@ -72,7 +72,7 @@ fn c1_nothing_is_renewed_after_the_release() {
 }
 
 #[test]
-fn c6_c7_a_lock_that_is_somebody_elses_or_nobodys_is_lost() {
+fn c6_c7_a_lock_that_is_free_or_has_another_holder_is_lost() {
     let other = Token::fresh("m", "");
     for (by, reason) in [
         (Some(other.wire().to_string()), LossReason::Overwritten { by: other.clone() }),
@@ -188,7 +188,7 @@ fn what_is_wanted_during_a_renewal_is_asked_after_it() {
 }
 
 #[test]
-fn whoever_wants_something_during_a_renewal_gets_an_error_at_its_own_deadline() {
+fn a_call_during_a_renewal_fails_at_its_deadline() {
     let (mut bench, hold, _renew) = renewing();
     assert_eq!(hold.demand.terms.timeout, secs(2));
     let mut requests = vec![bench.check(&hold)];

@@ -31,7 +31,7 @@ fn is_asked_for_anew(bench: &mut Bench, before: &Arc<Hold>) -> Question {
 }
 
 #[test]
-fn lg2_lg24_who_slept_past_the_end_of_an_idle_lease_hands_out_nothing_of_it() {
+fn lg2_lg24_a_process_that_slept_past_its_idle_lease_does_not_hand_it_out() {
     for asleep in [29_800, 31_000, 86_400_000] {
         let (mut bench, hold) = kept();
         // The caller comes before the engine's thread has had its turn.
@@ -146,7 +146,7 @@ fn lg18_forged_messages_cost_an_idle_lease_and_nothing_else() {
 }
 
 #[test]
-fn lg18_who_asks_beyond_the_limit_of_the_process_gets_no_answer() {
+fn lg18_askers_beyond_the_limit_of_the_process_get_no_answer() {
     let asker = Token::fresh("0123456789ab", "");
     let mut bench = Bench::new();
     let _hold = bench.hold(1, lingering());

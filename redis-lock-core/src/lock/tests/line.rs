@@ -50,7 +50,7 @@ fn first(bench: &Bench, outcome: Outcome) -> Bench {
 }
 
 #[test]
-fn those_who_want_several_keys_wait_in_line_unless_a_mark_may_answer_them() {
+fn waiters_for_several_keys_queue_unless_a_mark_may_answer_them() {
     let all = |change: fn(&mut LockTerms)| {
         let demand = writer(Wait::Forever).with(change);
         Demand { kind: Kind::All { ordered: false }, ..demand }.waits_in_line()
@@ -116,7 +116,7 @@ fn who_passes_others_by_or_does_not_wait_or_comes_where_it_may_be_free_asks_at_o
 }
 
 #[test]
-fn one_that_may_wait_is_not_refused_for_those_that_came_after_it() {
+fn a_waiter_is_not_refused_because_of_later_ones() {
     let mut bench = Bench::new();
     bench.line = LineView::Full { is_refused: true };
     bench.waiting = 40;

@@ -50,7 +50,7 @@ fn its_token_says_what_it_is_and_its_first_question_too() {
 }
 
 #[test]
-fn one_that_waits_ends_with_one_question_and_leaves_nothing() {
+fn a_superseded_waiter_ends_with_one_question_and_leaves_nothing() {
     let mut bench = Bench::new();
     bench.ask(1, newest());
     let question = bench.asked();
@@ -66,7 +66,7 @@ fn one_that_waits_ends_with_one_question_and_leaves_nothing() {
 }
 
 #[test]
-fn one_that_was_let_in_meanwhile_gives_the_lock_back() {
+fn a_superseded_call_that_was_granted_the_lock_releases_it() {
     let mut bench = Bench::new();
     bench.ask(1, newest());
     let question = bench.asked();

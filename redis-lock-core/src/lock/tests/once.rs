@@ -39,7 +39,7 @@ fn keep(reap: &Parted, now: Moment) -> Option<crate::store::Keep> {
 }
 
 #[test]
-fn those_who_want_it_once_hear_that_it_was_done_and_the_others_wait_on() {
+fn waiters_with_once_get_done_and_the_others_keep_waiting() {
     let mut bench = Bench::new();
     bench.ask(1, once());
     let first = bench.asked();
@@ -70,7 +70,7 @@ fn those_who_want_it_once_hear_that_it_was_done_and_the_others_wait_on() {
 }
 
 #[test]
-fn of_a_crowd_that_wants_it_once_all_hear_that_it_was_done() {
+fn all_waiting_calls_with_once_get_done() {
     let mut bench = Bench::new();
     (1..=2).for_each(|id| bench.ask(id, once().with(|terms| terms.max_waiters = Some(1))));
     let asked = bench.asked();

@@ -50,7 +50,7 @@ fn what_may_still_be_executed_of_the_one_that_is_too_many_is_released() {
 }
 
 #[test]
-fn one_that_wants_to_do_it_once_is_told_that_it_was_done() {
+fn a_call_with_once_gets_done_after_a_success() {
     let mut bench = Bench::new();
     let demand = limited(1).with(|terms| terms.once = Some(secs(60)));
     bench.ask(1, demand);

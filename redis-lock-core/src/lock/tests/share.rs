@@ -49,7 +49,7 @@ impl Bench {
 }
 
 #[test]
-fn those_who_came_before_the_end_get_the_value_when_the_caller_gets_its_own() {
+fn calls_that_came_before_the_end_get_the_value_when_the_caller_does() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, sharing());
     bench.ask(2, sharing());
@@ -74,7 +74,7 @@ fn those_who_came_before_the_end_get_the_value_when_the_caller_gets_its_own() {
 }
 
 #[test]
-fn where_the_caller_does_not_get_its_own_the_next_one_runs() {
+fn if_the_caller_gets_no_value_the_next_call_runs() {
     for by_time in [false, true] {
         let mut bench = Bench::new();
         let hold = bench.hold(1, sharing());

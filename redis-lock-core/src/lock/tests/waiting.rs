@@ -164,7 +164,7 @@ fn i7_a_waiter_that_leaves_does_not_take_the_lock_with_it() {
 }
 
 #[test]
-fn one_who_does_not_wait_is_refused_by_a_hold_of_its_own_process() {
+fn a_try_is_refused_while_its_process_holds_the_lock() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
     bench.ask(2, impatient());
@@ -236,7 +236,7 @@ fn a_shutdown_ends_holds_and_waits() {
 }
 
 #[test]
-fn one_who_does_not_wait_gets_a_fresh_answer_beside_those_who_do() {
+fn a_try_gets_a_fresh_answer_while_others_wait() {
     let mut bench = Bench::new();
     bench.contend(1, demand("k"), busy_with(Some(secs(20))));
     bench.tick(100);
@@ -375,7 +375,7 @@ fn the_first_answer_counts_even_if_it_is_late() {
 }
 
 #[test]
-fn one_who_does_not_wait_and_came_while_a_question_was_open_is_asked_for_after_it() {
+fn a_try_during_an_open_question_asks_after_it() {
     let mut bench = Bench::new();
     bench.contend(1, demand("k"), busy_with(Some(secs(20))));
     bench.tick(1_000);
@@ -390,7 +390,7 @@ fn one_who_does_not_wait_and_came_while_a_question_was_open_is_asked_for_after_i
 }
 
 #[test]
-fn one_who_does_not_wait_asks_once_more_when_a_token_of_its_own_process_is_being_released() {
+fn a_try_asks_again_while_its_process_releases_a_token() {
     let value = Some(Token::fresh("m", "").wire().to_string());
     let ours = Outcome::Answered(Answer::Busy(Blocker { value, ..Blocker::unknown() }));
     let mut bench = Bench::new();
@@ -436,7 +436,7 @@ fn the_end_of_a_wait_that_was_given_up_is_not_looked_at() {
 }
 
 #[test]
-fn those_who_wait_keep_their_place_when_one_who_does_not_wait_has_left() {
+fn waiters_keep_their_place_when_a_try_has_left() {
     for leaves in [true, false] {
         let mut bench = Bench::new();
         bench.contend(1, demand("k"), busy_with(Some(secs(20))));

@@ -92,7 +92,7 @@ fn done(next: NextPart) -> Result<Answer, Fault> {
 }
 
 #[test]
-fn what_is_free_is_had() {
+fn a_lock_whose_groups_are_all_free_is_held() {
     let (_, next) = first(&acquire(true, false, 0), [held(), held(), held()]);
     assert_eq!(done(next).unwrap(), Answer::Held { fence: None, slot: None });
 }
@@ -123,7 +123,7 @@ fn after_rounds_in_vain_what_comes_first_is_kept() {
 }
 
 #[test]
-fn who_waits_looks_there_first() {
+fn a_waiter_looks_first_at_the_group_where_it_waits() {
     for (ordered, again) in [(false, "A1"), (true, "A0 A1")] {
         let command = acquire(true, ordered, 0);
         let cluster = Arc::default();

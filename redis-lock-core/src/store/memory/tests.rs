@@ -388,7 +388,7 @@ fn a_waiter_whose_engine_has_ended_keeps_nobody_out() {
 }
 
 #[test]
-fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
+fn a_manager_that_asks_before_it_subscribes_again_keeps_its_waiters() {
     let tokens = ["other", "m", "m"].map(|manager| Token::fresh(manager, "").wire().to_string());
     let [a, b, c] = tokens.each_ref().map(String::as_str);
     for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex] {

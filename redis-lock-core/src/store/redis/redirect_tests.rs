@@ -169,7 +169,7 @@ fn an_ask_says_where_the_key_is_and_another_may_follow() {
 }
 
 #[test]
-fn what_passes_is_refused_in_words_and_can_be_tried_again() {
+fn faults_that_pass_are_explained_and_can_be_retried() {
     let replies = [
         (TRY_AGAIN, FaultClass::Moving, "is being moved"),
         ("-CLUSTERDOWN The cluster is down\r\n", FaultClass::Refused, "does not serve"),
@@ -257,7 +257,7 @@ fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
 }
 
 #[test]
-fn whoever_named_one_server_learns_how_to_name_several() {
+fn the_error_for_one_url_says_how_to_name_several() {
     let mut played = Played::with(None, false);
     played.ask(1, mutex(acquire(1, true)));
     let pulled = played.hear(MOVED);

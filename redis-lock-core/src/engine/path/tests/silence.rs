@@ -141,7 +141,7 @@ fn a_rest_before_the_question_is_no_silence() {
 }
 
 #[test]
-fn a_connection_at_rest_is_asked_whether_somebody_is_there() {
+fn an_idle_connection_is_pinged() {
     let mut bench = Bench::up();
     bench.turn(999);
     assert!(bench.pushed().is_empty());

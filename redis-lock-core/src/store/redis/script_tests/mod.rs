@@ -317,7 +317,7 @@ fn dead_waiters_are_passed_over_whoever_subscribes_to_patterns() {
 }
 
 #[test]
-fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
+fn a_manager_that_asks_before_it_subscribes_again_keeps_its_waiters() {
     for mut direct in Direct::each() {
         for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex, ALL] {
             direct.server.run::<()>("FLUSHALL");
