@@ -31,8 +31,8 @@ pub(crate) struct Attempt {
     on_server: OnServer,
     /// Until when a renewal without an answer may be executed.
     renewed_until: Moment,
-    /// Until when the server still has what its first question without an answer was granted.
-    granted_until: Moment,
+    /// Until when the server still knows what its first question without an answer came to.
+    known_until: Moment,
     /// Whether another process may use the same token.
     adopted: bool,
     /// The fingerprint in the token, which must be that of the call that is granted the lock.
@@ -73,7 +73,7 @@ impl Attempt {
             longest,
             on_server,
             renewed_until: Moment::START,
-            granted_until: Moment::NEVER,
+            known_until: Moment::NEVER,
             adopted,
             same,
             may_be_idle: false,
@@ -139,14 +139,15 @@ impl Attempt {
 
     /// The outcome of a question is unknown, `now`. It may have been written long after it was created.
     pub(super) fn doubt_question(&mut self, open: &Open, now: Moment) {
-        let granted_until = open.sent.after(self.on_server_for(open.ttl));
-        self.granted_until = self.granted_until.min(granted_until);
+        // It may have got the lock or a place, whichever ends first.
+        let known_until = open.sent.after(self.on_server_for(open.ttl).min(PLACE));
+        self.known_until = self.known_until.min(known_until);
         self.doubt(now, open.ttl);
     }
 
-    /// Whether it may have been granted, and have lost its lease, without an answer.
-    pub(super) fn may_have_lapsed(&self, now: Moment) -> bool {
-        now >= self.granted_until
+    /// Whether a question without an answer may have been executed, and the server have forgotten it.
+    pub(super) fn may_be_forgotten(&self, now: Moment) -> bool {
+        now >= self.known_until
     }
 
     /// The outcome of a renewal for `ttl` is unknown.

@@ -50,6 +50,28 @@ fn its_token_says_what_it_is_and_its_first_question_too() {
 }
 
 #[test]
+fn a_question_that_the_server_may_have_forgotten_is_followed_by_one_that_ends_no_other_call() {
+    for (ttl, known) in [(30_000, 5_000), (2_000, 2_000)] {
+        let mut bench = Bench::new();
+        bench.ask(1, newest().with(|terms| terms.ttl = Some(millis(ttl))));
+        let question = bench.asked();
+        bench.settle(&question, unknown());
+        let question = bench.asked();
+        bench.tick(known - 51);
+        bench.settle(&question, refused());
+        bench.tick(50);
+        let question = bench.asked();
+        assert_eq!(which(&question), Some(Newest::First));
+        bench.settle(&question, refused());
+        bench.tick(100);
+        let question = bench.asked();
+        assert_eq!(which(&question), Some(Newest::Later));
+        bench.settle(&question, got());
+        bench.granted();
+    }
+}
+
+#[test]
 fn a_superseded_waiter_ends_with_one_question_and_leaves_nothing() {
     let mut bench = Bench::new();
     bench.ask(1, newest());

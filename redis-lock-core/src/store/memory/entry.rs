@@ -281,11 +281,16 @@ impl Entry {
         self.latest.back().is_some_and(|last| last != token)
     }
 
+    /// Adds a token to the last calls, as the newest of them.
+    pub(super) fn add_newest(&mut self, token: &Arc<str>) {
+        self.latest.push_back(Arc::clone(token));
+        self.latest.drain(..self.latest.len().saturating_sub(MOST_CHECKED));
+    }
+
     /// Notes that a call has come until then, which takes the place of the newest before it, if that waits.
     pub(super) fn come_last(&mut self, token: &Arc<str>, until: Moment, run: &mut Execution<'_>) {
         let before = self.latest.back().cloned();
-        self.latest.push_back(Arc::clone(token));
-        self.latest.drain(..self.latest.len().saturating_sub(MOST_CHECKED));
+        self.add_newest(token);
         self.latest_end = Some(until);
         let Some(before) = before.filter(|it| self.queue.iter().any(|waiter| waiter.token == *it))
         else {

@@ -173,8 +173,8 @@ impl Entry {
                 return Ok(self.not_granted(terms, kind, is_first, run));
             }
         }
-        if is_first {
-            self.latest.clear();
+        if is_first && !self.latest.is_empty() {
+            self.add_newest(token);
         }
         self.leave(token);
         self.put(token, kind, end(run.now, *ttl));

@@ -7,7 +7,7 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::LockKind;
-use crate::store::{Acquire, Blocker, ServerView};
+use crate::store::{Acquire, Blocker, Newest, ServerView};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
@@ -414,4 +414,25 @@ fn a_manager_that_asks_before_it_subscribes_again_keeps_its_waiters() {
         assert!(is_queued(1_000, "-", c), "{kind:?}: the other waiter came first");
         assert_eq!(at(1_000, "-", queue(b)), Answer::Held { fence: None, slot: None }, "{kind:?}");
     }
+}
+
+#[test]
+fn a_first_question_that_comes_again_does_not_end_a_newer_call_which_found_the_lock_free() {
+    let mut lock = OneLock::default();
+    let first = |token| {
+        Verb::Acquire(Acquire {
+            queue: Some(SECOND),
+            newest: Some(Newest::First),
+            ..acquire(token)
+        })
+    };
+    lock.at(0, take("x", Some(SECOND)));
+    assert!(matches!(lock.at(0, first("older")), Answer::Busy(_)));
+    // Its answer was lost, and its place has ended when the lock is given back.
+    assert_eq!(lock.at(1_000, release("x", None)), Answer::Gone { by: None, because: None });
+    assert_eq!(lock.at(1_000, first("newer")), Answer::Held { fence: None, slot: None });
+    assert_eq!(lock.at(1_001, first("older")), Answer::Superseded { held: false });
+    assert_eq!(lock.at(1_001, Verb::Newer { token: "newer".into() }), Answer::Done);
+    assert_eq!(lock.at(1_001, release("newer", None)), Answer::Done);
+    assert!(lock.is_empty_at(10_000));
 }

@@ -13,7 +13,7 @@ use super::probe::Delete;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::{Acquire, Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, Newest, Verb};
 
 /// A server, and one connection to it.
 pub(super) struct Direct {
@@ -102,6 +102,13 @@ pub(super) fn token(number: usize) -> Arc<str> {
 pub(super) fn acquire(number: usize, queue: bool) -> Verb {
     let queue = queue.then_some(Duration::from_secs(5));
     Verb::Acquire(Acquire { queue, ..Acquire::of(token(number), Some(Duration::from_secs(30))) })
+}
+
+/// The first question of a call that ends older ones, of a process of its own.
+pub(super) fn newest(number: usize) -> Verb {
+    let token = format!("rl1.{:032X}.m{number}.0.", 0xA0 + number).into();
+    let (queue, newest) = (Some(Duration::from_secs(5)), Some(Newest::First));
+    Verb::Acquire(Acquire { queue, newest, ..Acquire::of(token, Some(Duration::from_secs(30))) })
 }
 
 pub(super) fn release(number: usize) -> Verb {

@@ -71,7 +71,7 @@ else
   end
   if ttl == '0' then redis.call('SET', lock, value) else redis.call('SET', lock, value, 'PX', ttl) end
 end
--- There was no call that it could end, and it is the newest itself.
-if last and not is_known then redis.call('DEL', latest) end
+-- Calls that came before may still ask, and must not end this one.
+if last and not is_known then add_newest(latest, waiters, token) end
 if fences == 0 then return {1, ''} end
 return {1, number({fence}, {counted}, token, fences)}

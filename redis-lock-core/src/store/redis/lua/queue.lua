@@ -252,14 +252,20 @@ local function last_of(latest)
   return last and is_newest(last) and last or nil
 end
 
+-- Adds a token to the last calls, as the newest of them. A full server refuses, and the answer is false.
+local function add_newest(latest, waiters, token)
+  if not write(latest, waiters, token, true, 'ZADD', latest, ticket(latest), token) then return false end
+  local old = redis.call('ZRANGE', latest, 0, -MOST - 1)
+  if #old > 0 then redis.call('ZREM', latest, unpack(old)) end
+  return true
+end
+
 -- Notes that a call has come, which takes the place of the newest before it, if that waits. A full server
 -- notes nothing, and no call is ended.
 local function come_last(latest, queue, waiters, token, place, before)
   if try('ZCARD', latest) == nil then return end
-  if not write(latest, waiters, token, true, 'ZADD', latest, ticket(latest), token) then return end
+  if not add_newest(latest, waiters, token) then return end
   redis.call('PEXPIRE', latest, decimal(place + 1000))
-  local old = redis.call('ZRANGE', latest, 0, -MOST - 1)
-  if #old > 0 then redis.call('ZREM', latest, unpack(old)) end
   local at = before and try('ZSCORE', queue, before)
   local its_place = at and try('HGET', waiters, before)
   if not its_place then return end

@@ -4,6 +4,7 @@
 mod crowds;
 mod rights;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Commands;
@@ -11,7 +12,7 @@ use redis::Commands;
 use super::encode::{self, Context};
 use super::listen::Channel;
 use super::probe::Delete;
-use super::test_direct::{Direct, acquire, command, names, release, token};
+use super::test_direct::{Direct, acquire, command, names, newest, release, token};
 use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, ServerView, Verb};
@@ -233,6 +234,21 @@ fn a_full_server_takes_no_lock_more_but_keeps_and_gives_up_those_it_has() {
             }
             assert!(direct.server.keys().is_empty(), "{:?}", direct.server.keys());
         }
+    }
+}
+
+#[test]
+fn a_first_question_that_comes_again_does_not_end_a_newer_call_that_found_the_lock_free() {
+    for mut direct in Direct::each() {
+        // Nobody listens there, so the call that waits counts as dead when the lock is given back.
+        let mut ask = |verb| direct.send(&command(Kind::Mutex, verb), "lock:~m:x").unwrap();
+        assert!(is_held(&ask(acquire(1, false))));
+        assert!(is_queued(&ask(newest(1))));
+        assert_eq!(ask(release(1)), Answer::Done);
+        assert!(is_held(&ask(newest(2))));
+        assert_eq!(ask(newest(1)), Answer::Superseded { held: false });
+        let token = Arc::clone(newest(2).token().unwrap());
+        assert_eq!(ask(Verb::Newer { token }), Answer::Done);
     }
 }
 

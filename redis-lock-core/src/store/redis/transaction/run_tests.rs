@@ -280,3 +280,15 @@ fn a_connection_that_was_closed_while_it_was_idle_leaves_no_token_in_doubt() {
     }
     assert_eq!(scene.server.run::<u64>(&format!("ZCARD {}", key().queue())), 2);
 }
+
+#[test]
+fn a_first_question_that_comes_again_does_not_end_a_newer_call_that_found_the_lock_free() {
+    let scene = Scene::on(ServerBinary::any());
+    let is_held = |verb| matches!(scene.run(verb), Answer::Held { .. });
+    assert!(is_held(test_direct::acquire(1, false)));
+    // Nobody listens for its process, so it counts as dead when the lock is given back.
+    assert!(!is_held(test_direct::newest(1)));
+    assert_eq!(scene.run(test_direct::release(1)), Answer::Done);
+    assert!(is_held(test_direct::newest(2)));
+    assert_eq!(scene.run(test_direct::newest(1)), Answer::Superseded { held: false });
+}
