@@ -134,7 +134,10 @@ impl AskedTask {
 
 impl Drop for AskedTask {
     fn drop(&mut self) {
-        self.place.path.traffic().role.on_asked(self.runtime);
+        // What the parent's threads had locked stays locked in a forked child.
+        if self.core.upgrade().is_none_or(|core| !core.is_forked()) {
+            self.place.path.traffic().role.on_asked(self.runtime);
+        }
     }
 }
 
@@ -173,6 +176,10 @@ struct TaskReads {
 
 impl Drop for TaskReads {
     fn drop(&mut self) {
+        if self.core.is_forked() {
+            // As above.
+            return;
+        }
         let mut traffic = self.place.path.traffic();
         let is_reader = traffic.role.is_passed_to(&self.task);
         if is_reader && !planted!(RoleKept) {

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use testbed::{Server, eventually};
 use tokio::runtime::Runtime;
 
 use super::runtime::RuntimeId;
-use super::tests::PATIENCE;
+use super::tests::{PATIENCE, Still};
 use crate::{Guard, LockError, LockState, Locks};
 
 pub(super) fn reader(locks: &Locks) -> Option<RuntimeId> {
@@ -368,5 +368,35 @@ fn all_that_has_arrived_is_handed_over_though_the_first_waker_blocks_the_task_th
     drop(closed);
     guards.push(runtime.block_on(first).unwrap());
     guards.into_iter().for_each(|guard| guard.blocking_release().unwrap());
+    server.assert_clean();
+}
+
+#[test]
+fn a_runtime_is_dropped_in_a_forked_child_although_a_thread_of_the_parent_had_the_lock() {
+    let (server, locks) = server_and_locks();
+    for is_only_asked in [false, true] {
+        let runtime = current_thread();
+        if is_only_asked {
+            let _entered = runtime.enter();
+            locks.link().core().ask_task_to_read(super::places::FIRST);
+        } else {
+            have_a_task_read(&locks, &runtime);
+        }
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1);
+        let (says, said) = mpsc::channel();
+        let ended = {
+            let _locked = locks.link().core().only_path().traffic();
+            thread::spawn(move || {
+                // Here the process has another id.
+                let _still = Still::begin();
+                drop(runtime);
+                let _ = says.send(());
+            });
+            said.recv_timeout(PATIENCE)
+        };
+        assert_eq!(ended, Ok(()));
+        // In the parent the engine reads again, because the task does not.
+        locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
+    }
     server.assert_clean();
 }
