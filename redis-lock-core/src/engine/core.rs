@@ -186,7 +186,7 @@ impl Core {
             resident.machine.hear(heard, now);
         }
         let mut effects = std::mem::take(&mut work.effects);
-        let answered = self.last_answer(id, &place);
+        let answered = self.last_answer(&resident.machine, &place);
         let base = self.env(now, &place, lingers, &mut effects);
         let mut env = Env { line, waiting, answered, ..base };
         if let Err(fault) = contained(|| change(&mut resident.machine, &mut env)) {
@@ -226,8 +226,8 @@ impl Core {
 
     /// When the server of a machine's questions has last answered one. Several keys may be asked for at other
     /// places as well.
-    fn last_answer(&self, id: &LockId, place: &Place) -> Moment {
-        let is_told = !id.has_own_machine() || self.places.only().is_some();
+    fn last_answer(&self, machine: &Machine<Handle>, place: &Place) -> Moment {
+        let is_told = self.places.only().is_some() || !machine.any_other_key(&|_| true);
         if is_told { place.answered() } else { Moment::START }
     }
 

@@ -424,3 +424,20 @@ fn without_any_node_it_fails_within_the_time_allowed() {
     let recovered = || locks.mutex("a").blocking_acquire().is_ok();
     eventually(PATIENCE, "it recovers", recovered);
 }
+
+#[test]
+fn the_answer_of_one_node_says_nothing_of_a_lock_that_needs_others_as_well() {
+    let (cluster, locks) = three();
+    let keys: Vec<_> = (0..2).map(|node| cluster.key_of(node)).collect();
+    let core = locks.link().core();
+    let held_together = locks.all(&keys).blocking_acquire().unwrap();
+    let together = core.table.ids();
+    let held_alone = locks.read("alone").blocking_acquire().unwrap();
+    for id in core.table.ids() {
+        let mut answered = Moment::START;
+        core.act(|work| core.step(&id, work, |_, env| answered = env.answered));
+        assert_eq!(answered == Moment::START, together.contains(&id), "{id:?}");
+    }
+    held_together.blocking_release().unwrap();
+    held_alone.blocking_release().unwrap();
+}
