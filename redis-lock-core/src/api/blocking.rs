@@ -130,3 +130,21 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
         parker.park(Some(left));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[test]
+    fn that_a_call_waits_long_is_known_after_a_second() {
+        let (begun, known_after) = (Instant::now(), Cell::new(None));
+        let is_known = |_: &mut Context<'_>| match known_after.get() {
+            Some(after) => Poll::Ready(after),
+            None => Poll::Pending,
+        };
+        let after = block_on_or(poll_fn(is_known), || known_after.set(Some(begun.elapsed())));
+        assert!(after >= LONG, "{after:?}");
+    }
+}

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
 
+use super::lock_id::LockId;
 use super::reading_tests::{
     assert_no_task, have_a_task_read, reader, server_and_locks, two_workers,
 };
@@ -173,4 +174,17 @@ fn calls_for_the_same_keys_wait_in_one_line_and_others_beside_it() {
         drop(runtime.block_on(waiting).unwrap());
     }
     assert!(locks.link().core().table.is_empty());
+}
+
+#[test]
+fn a_lock_knows_when_its_server_has_answered_a_question_about_another_one() {
+    let locks = Locks::in_memory();
+    let (_held, core) = (locks.mutex("k").blocking_acquire().unwrap(), locks.link().core());
+    let before = Moment::now();
+    locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
+    let mut answered = Moment::START;
+    core.act(|work| {
+        core.step(&LockId::mutex("lock:k"), work, |_, env| answered = env.answered);
+    });
+    assert!(answered >= before);
 }

@@ -414,3 +414,25 @@ fn a_downgrade_that_could_not_be_asked_again_is_asked_after_the_next_renewal() {
     bench.answer(&renew, done());
     assert!(bench.is_silent(), "the server knows it now: {:?}", bench.effects);
 }
+
+#[test]
+fn only_the_renewals_of_a_short_lease_have_a_short_time_limit() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.ttl = Some(millis(400))));
+    let question = bench.asked();
+    assert_eq!(question.command.timeout, secs(2));
+    bench.answer(&question, got());
+    let (_, hold) = bench.granted();
+    bench.tick(150);
+    let renewal = bench.asked();
+    assert_eq!(renewal.command.timeout, millis(100));
+    bench.tick(99);
+    assert_eq!(hold.last_state(), LockState::Held);
+    bench.tick(1);
+    assert_eq!(hold.last_state(), LockState::Uncertain);
+    bench.settle(&renewal, done());
+    let _confirmed = bench.check(&hold);
+    assert_eq!(bench.asked().command.timeout, secs(2));
+    bench.release(&hold);
+    assert_eq!(bench.released().timeout(), secs(2));
+}

@@ -77,6 +77,20 @@ fn a_server_that_answers_others_is_slow_and_not_out() {
 }
 
 #[test]
+fn a_server_that_answers_others_and_fails_here_is_out() {
+    let mut bench = Bench::new();
+    bench.ask(1, writer(Wait::Forever));
+    for _ in 0..11 {
+        for question in bench.questions() {
+            bench.settle(&question, refused());
+        }
+        bench.tick(1_000);
+        bench.answered = bench.moment();
+    }
+    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Backend { .. })]));
+}
+
+#[test]
 fn it_asks_nothing_until_it_comes_forward() {
     let mut bench = Bench::held_back(Wait::Forever);
     for event in [Machine::on_connected, Machine::on_listening] {
