@@ -146,6 +146,10 @@ impl fmt::Display for Failure {
             Self::File { name, error } => write!(f, "{name}: {error}"),
             Self::Io(error) => error.fmt(f),
             Self::Usage(what) => f.write_str(what),
+            Self::Command { name, error } if name.starts_with('-') => write!(
+                f,
+                "{name}: {error}; the command begins after `--`, and options of redis-lock stand before it"
+            ),
             Self::Command { name, error } => write!(f, "{name}: {error}"),
         }
     }

@@ -160,6 +160,10 @@ fn an_unknown_option_is_not_suggested_as_the_command() {
     let said = text(&unknown.stderr);
     assert_eq!(code(&unknown), 64, "{said}");
     assert!(said.contains("--outage") && !said.contains("-- --"), "{said}");
+    let behind = run(&server, &["run", "job", "--", "--outage", "1m", "true"]);
+    let said = text(&behind.stderr);
+    assert_eq!(code(&behind), 127, "{said}");
+    assert!(said.contains("options of redis-lock stand before it"), "{said}");
     let unknown = text(&run(&server, &["run", "job", "--xyz", "--", "true"]).stderr);
     assert!(
         unknown.contains("unexpected argument '--xyz'") && !unknown.contains("-- --"),
