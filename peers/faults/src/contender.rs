@@ -127,16 +127,16 @@ impl Contender {
                 Some("GUARANTEES.md: a clock that jumps ahead breaks exclusion")
             }
             (Self::Rslock | Self::RedlockRs | Self::RedisPy | Self::RedlockJs, Fault::LongBody) => {
-                Some("the lock is extended by hand, or ends with its ttl")
+                Some("the program must extend the lock, or it ends with its ttl")
             }
             (
                 Self::Rlock | Self::DistributedLock | Self::RedisPy | Self::PythonRedisLock,
                 Fault::FailOver | Fault::Restart | Fault::ClockJump,
-            ) => Some("one server, and its documentation says nothing of this"),
+            ) => Some("one server, and its documentation does not mention this"),
             (Self::Ours | Self::OursQuorum, Fault::Pause) => {
-                Some("GUARANTEES.md: a write that is on its way needs a fence")
+                Some("GUARANTEES.md: a write in flight needs a fence")
             }
-            (_, Fault::Pause) => Some("no fencing numbers for a write that is on its way"),
+            (_, Fault::Pause) => Some("no fencing numbers for a write in flight"),
             _ => None,
         }
     }

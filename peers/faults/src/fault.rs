@@ -67,12 +67,12 @@ impl Fault {
                  a round."
             }
             Self::LateReply => {
-                "Every reply arrives 900 ms late for 1.2 s, where one command may take 400 ms; twice \
-                 a round."
+                "For 1.2 s every reply arrives 900 ms late, and one command may take 400 ms; \
+                 twice a round."
             }
             Self::CutAfterWrite => {
-                "Every 150 ms the next command is executed, and its connection cut in place of the \
-                 reply."
+                "Every 150 ms the next command is executed, and its connection is cut instead of \
+                 the reply."
             }
             Self::FailOver => {
                 "The first server's replica gets nothing for 1.2 s; then the server dies while the \

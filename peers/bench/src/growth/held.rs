@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const AXIS: Axis = Axis {
     id: "growth-held",
     title: "Locks that one process holds",
-    what: "They have a lease of 15 s and are renewed. After that is measured, a task takes and gives \
-           back another lock for a while, 100 times a second.",
+    what: "The locks have a lease of 15 s and are renewed. After that is measured, a task takes \
+           and releases another lock for a while, 100 times a second.",
     titles: Titles {
         commands: "commands for a held lock in a second",
         client: "the process computes for a held lock in a second",

@@ -53,9 +53,9 @@ fn head(out: &mut String, setting: &Setting) {
     line!(
         out,
         "# Side by side\n\n\
-         All libraries in one run, round by round, so that each of them sees the same machine in \
-         its good and its bad minutes. A figure is the middle of all rounds, with the least and the \
-         most in brackets; a ratio is taken within each round, and the middle of those is shown. \
+         All libraries take turns in one run, round by round, so that the machine's good and bad \
+         minutes affect all of them. A figure is the median of all rounds, with the least and the \
+         most in brackets. A ratio is taken within each round, and its median is shown. \
          `results.json` has every value.\n"
     );
     line!(out, "| | |\n|---|---|");
@@ -82,8 +82,8 @@ fn head(out: &mut String, setting: &Setting) {
 fn goals(out: &mut String, outcomes: &[WorkResults]) {
     line!(
         out,
-        "\n## Goals\n\nTwo runs of the same program differ by a tenth, so that much beside a goal counts as \
-         reached.\n"
+        "\n## Goals\n\nTwo runs of the same program differ by up to 10 %, so a goal that is \
+         missed by less counts as reached.\n"
     );
     line!(out, "| work | server | goal | reached | |\n|---|---|---|---|---|");
     for outcome in outcomes {

@@ -21,8 +21,8 @@ const TTL: Duration = Duration::from_millis(800);
 pub(super) const WORK: Work = Work {
     id: "crash",
     title: "The holder is killed",
-    what: "A process that holds the lock is killed while another one waits: from the end of the \
-           dead holder's lease to the next owner.",
+    what: "A process that holds the lock is killed while another one waits. The time is from the \
+           end of the dead holder's lease to the next holder.",
     metrics: &[
         Metric { id: "p50", title: "median", unit: Unit::Seconds },
         Metric { id: "most", title: "longest", unit: Unit::Seconds },

@@ -17,9 +17,9 @@ const TASKS: usize = 100;
 pub(super) const WORK: Work = Work {
     id: "waiting",
     title: "100 tasks wait for a held lock",
-    what: "100 tasks of one client wait for a lock that another client holds: what clients \
-           send meanwhile, and what scripts of theirs call. Then the lock is given back, and each \
-           of them takes it once.",
+    what: "100 tasks of one client wait for a lock that another client holds. The figures count \
+           what the clients send while they wait, and what their scripts call. Then the lock is \
+           released, and each task takes it once.",
     metrics: &[
         Metric { id: "sent", title: "commands sent", unit: Unit::PerSecond },
         Metric { id: "inner", title: "executed inside scripts", unit: Unit::PerSecond },

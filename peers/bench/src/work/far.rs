@@ -21,8 +21,8 @@ pub(super) const PAIR: Work = Work {
     title: "Lock and unlock, one task, a round trip of 0.5 ms",
     what: "One task takes a free lock and gives it back, over and over: spawned on the runtime's \
            workers, inside `block_on` on the main thread, and on a current-thread runtime. A round \
-           trip to the server takes 0.5 ms. Beside it two round trips of a plain socket over the \
-           same delayed path, which say what the path itself takes.",
+           trip to the server takes 0.5 ms. For comparison there are two round trips of a plain \
+           socket over the same delayed path.",
     metrics: pair::METRICS,
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay, PeerId::RoundTrips],
     need: None,
@@ -44,7 +44,8 @@ pub(super) const PAIR: Work = Work {
 pub(super) const THREAD: Work = Work {
     id: "far-thread",
     title: "Lock and unlock, a plain thread, a round trip of 0.5 ms",
-    what: "The same by a thread that knows no runtime, beside the driver's synchronous client.",
+    what: "The same by a plain thread without a runtime, compared with the driver's synchronous \
+           client.",
     metrics: pair_thread::METRICS,
     peers: &[PeerId::Ours, PeerId::Bare],
     need: None,
@@ -80,7 +81,7 @@ pub(super) const OVER_TLS: Work = Work {
 pub(super) const ON_64: Work = Work {
     id: "far-64",
     title: "Lock and unlock, 64 tasks on 64 keys, a round trip of 0.5 ms",
-    what: "Each of 64 tasks takes and gives back a lock of its own, as fast as it can.",
+    what: "Each of 64 tasks takes and releases a separate lock, as fast as it can.",
     metrics: pairs::METRICS,
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay, PeerId::Rslock],
     need: None,
@@ -95,7 +96,7 @@ pub(super) const ON_64: Work = Work {
 pub(super) const RUNTIMES: Work = Work {
     id: "far-64-runtimes",
     title: "Lock and unlock, 64 keys on 8 current-thread runtimes, a round trip of 0.5 ms",
-    what: "The same by 8 tasks on each of 8 threads that have a runtime of their own.",
+    what: "The same by 8 tasks on each of 8 threads, each with a separate runtime.",
     metrics: pairs_runtimes::METRICS,
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay],
     need: None,

@@ -56,7 +56,7 @@ pub(super) const LARGE: Work = Work {
     id: "held-100k",
     title: "100,000 held locks, renewed",
     what: "A process takes 100,000 locks with a lease of 30 s, evenly over 10 s, and holds them for \
-           longer than one lease. The bare driver renews each lock by itself.",
+           longer than one lease. The bare driver renews each lock by a separate command.",
     metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::BareRenewing, PeerId::Rlock],
     need: Some(Need::Renewal),

@@ -12,8 +12,8 @@ use crate::scene::{LONG, Scene, end, on_worker, runtime};
 pub(super) const WORK: Work = Work {
     id: "hot-key",
     title: "One hot key, 16 tasks in one process",
-    what: "16 tasks of one process take and give back the same lock, as fast as they can; beside them \
-           a mutex of Tokio's own, which knows no other process.",
+    what: "16 tasks of one process take and release the same lock, as fast as they can. Tokio's \
+           mutex, which works in one process only, is shown for comparison.",
     metrics: &[
         Metric { id: "rate", title: "locks", unit: Unit::PerSecond },
         Metric { id: "spread", title: "most served / least served", unit: Unit::Times },

@@ -18,9 +18,9 @@ use crate::scene::{LONG, Scene, end, on_worker, runtime};
 pub(super) const AGAIN: Work = Work {
     id: "linger-again",
     title: "The same lock again and again, one task",
-    what: "One task takes and gives back the same lock, over and over; with `linger` its process \
-           keeps the lease in between. Commands are those of the pairs: a connected process also \
-           sends a `PING` now and then, with a lock or without.",
+    what: "One task takes and releases the same lock, over and over. With `linger` its process \
+           keeps the lease in between. Only the commands of the pairs are counted: a connected \
+           process also sends a `PING` now and then.",
     metrics: &[
         Metric { id: "rate", title: "pairs", unit: Unit::PerSecond },
         Metric { id: "p50", title: "median", unit: Unit::Seconds },
@@ -75,8 +75,8 @@ pub(super) const ASKED: Work = Work {
     id: "linger-asked",
     title: "Another process asks for a lease that lingers",
     what: "From the call of acquire to the lock, while another process keeps an idle lease of it. \
-           Beside it the push floor of a hand-over. Then the same by attempts that do not wait, none \
-           of which may find the lock busy.",
+           The push floor of a hand-over is shown for comparison. Then the same by attempts that \
+           do not wait, none of which may find the lock busy.",
     metrics: &[
         Metric { id: "p50", title: "median", unit: Unit::Seconds },
         Metric { id: "most", title: "longest", unit: Unit::Seconds },
@@ -182,8 +182,8 @@ const KEYS: usize = 64;
 pub(super) const APART: Work = Work {
     id: "linger-processes",
     title: "64 keys of 8 processes, a round trip of 1 ms",
-    what: "Each of 8 processes has 8 tasks, each of which takes and gives back a lock of its own, and \
-           one time in 20 any of all 64. A round trip to the server takes 1 ms.",
+    what: "Each of 8 processes has 8 tasks. Each task takes and releases its lock, and one time \
+           in 20 any of the 64 locks. A round trip to the server takes 1 ms.",
     metrics: &[Metric { id: "rate", title: "pairs", unit: Unit::PerSecond }],
     peers: &[PeerId::Lingering, PeerId::Ours],
     need: Some(Need::Waiting),

@@ -14,11 +14,11 @@ use crate::scene::{LONG, Scene, current_thread, end, on_worker, runtime};
 pub(super) const WORK: Work = Work {
     id: "pair",
     title: "Lock and unlock, one task",
-    what: "One task takes a free lock and gives it back, over and over: once as a task spawned on \
-           the runtime's workers, once inside `block_on` on the main thread, as many programs and \
-           most tests run, and once on a current-thread runtime. The main thread is none of the \
-           workers and is woken by them, which costs everybody alike. Client and server have \
-           processors of their own, as on two machines.",
+    what: "One task takes and releases a free lock, over and over. It runs as a task spawned on \
+           the runtime's workers, then inside `block_on` on the main thread, as in many programs \
+           and most tests, and then on a current-thread runtime. The main thread is not a worker, \
+           so workers have to wake it, which costs all libraries the same. Client and server run \
+           on separate processors, as on two machines.",
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
@@ -41,7 +41,7 @@ pub(super) const METRICS: &[Metric] = &[
 pub(super) const ON_CLUSTER: Work = Work {
     id: "cluster-pair",
     title: "Lock and unlock on three nodes, one task",
-    what: "The same on a cluster of three nodes, beside the driver's own client of a cluster.",
+    what: "The same on a cluster of three nodes, compared with the driver's cluster client.",
     metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::BareCluster],
     need: None,
@@ -53,8 +53,8 @@ pub(super) const ON_CLUSTER: Work = Work {
 pub(super) const ON_REPLICA: Work = Work {
     id: "replicated-pair",
     title: "Lock and unlock where a replica must have it, one task",
-    what: "The same with `replicas(1)`, beside the commands of the bare driver with a `WAIT` for one \
-           replica behind each.",
+    what: "The same with `replicas(1)`, compared with the bare driver, which sends a `WAIT` for \
+           one replica after each command.",
     metrics: METRICS,
     peers: &[PeerId::Replicated, PeerId::BareReplicated],
     need: None,

@@ -19,8 +19,9 @@ pub(super) const METRICS: &[Metric] = &[
 pub(super) const WORK: Work = Work {
     id: "pair-thread",
     title: "Lock and unlock, a plain thread",
-    what: "A thread that knows no runtime takes a free lock and gives it back, over and over, beside \
-           the driver's synchronous client. Client and server have processors of their own.",
+    what: "A plain thread without a runtime takes and releases a free lock, over and over, \
+           compared with the driver's synchronous client. Client and server run on separate \
+           processors.",
     metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::Bare],
     need: None,

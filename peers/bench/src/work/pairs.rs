@@ -29,7 +29,7 @@ pub(super) const METRICS: &[Metric] = &[
 pub(super) const ON_64: Work = Work {
     id: "pairs-64",
     title: "Lock and unlock, 64 tasks on 64 keys",
-    what: "Each of 64 tasks takes and gives back a lock of its own, as fast as it can.",
+    what: "Each of 64 tasks takes and releases a separate lock, as fast as it can.",
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
@@ -56,8 +56,8 @@ pub(super) const ON_512: Work = Work {
 pub(super) const ON_CLUSTER: Work = Work {
     id: "cluster-pairs-64",
     title: "Lock and unlock on three nodes, 64 tasks on 64 keys",
-    what: "Each of 64 tasks takes and gives back a lock of its own on a cluster of three nodes, as fast \
-           as it can.",
+    what: "Each of 64 tasks takes and releases a separate lock on a cluster of three nodes, as \
+           fast as it can.",
     metrics: &[RATE],
     peers: &[PeerId::Ours, PeerId::BareCluster],
     need: None,

@@ -24,9 +24,9 @@ pub(super) const METRICS: &[Metric] =
 pub(super) const WORK: Work = Work {
     id: "pairs-64-runtimes",
     title: "Lock and unlock, 64 keys on 8 current-thread runtimes",
-    what: "8 threads have a runtime of their own, as in actix-web. 8 tasks on each take and give back \
-           a lock of their own, as fast as they can. Locks of ours are shared by all threads; every \
-           other library is opened on each.",
+    what: "8 threads have a separate runtime each, as in actix-web. Each runs 8 tasks, and each \
+           task takes and releases its lock as fast as it can. All threads share one `Locks`. \
+           Every other library is opened on each thread.",
     metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay, PeerId::Rslock, PeerId::Rlock],
     need: None,

@@ -16,7 +16,7 @@ const RSLOCK: &[PeerId] = &[PeerId::Rslock];
 pub(super) const PAIR: Work = Work {
     id: "quorum-pair",
     title: "Lock and unlock on a quorum of three, one task",
-    what: "One task takes a free lock on three independent servers and gives it back, over and over.",
+    what: "One task takes and releases a free lock on three independent servers, over and over.",
     metrics: pair::METRICS,
     peers: PEERS,
     need: None,
@@ -28,7 +28,7 @@ pub(super) const PAIR: Work = Work {
 pub(super) const PAIRS: Work = Work {
     id: "quorum-pairs-64",
     title: "Lock and unlock on a quorum of three, 64 tasks on 64 keys",
-    what: "Each of 64 tasks takes and gives back a lock of its own on three independent servers, as \
+    what: "Each of 64 tasks takes and releases a separate lock on three independent servers, as \
            fast as it can.",
     metrics: &[
         Metric { id: "rate", title: "pairs", unit: Unit::PerSecond },
@@ -63,8 +63,8 @@ pub(super) const HOT: Work = Work {
 pub(super) const DOWN: Work = Work {
     id: "quorum-down",
     title: "Lock and unlock on a quorum of three, one of which is down",
-    what: "One task takes a lock and gives it back, over and over. Meanwhile one of the three servers is \
-           killed, and started again at the end.",
+    what: "One task takes and releases a lock, over and over. During that, one of the three \
+           servers is killed, and started again at the end.",
     metrics: &[
         Metric { id: "p50", title: "median", unit: Unit::Seconds },
         Metric { id: "longest", title: "longest", unit: Unit::Seconds },

@@ -27,10 +27,10 @@ const QUIET: u32 = 15;
 pub(super) const WORK: Work = Work {
     id: "wake",
     title: "One release, 200 managers waiting",
-    what: "200 managers, each with connections of its own, wait for one lock, and it is given \
-           back, by one after the other: how many of those that wait send something within 10 ms \
-           of a release. Those that look by the clock and would have sent it anyway are taken \
-           off: as many as do in as much time before the release, on average.",
+    what: "200 managers, each with separate connections, wait for one lock, and release it one \
+           after the other. The figure says how many waiting managers send something within 10 ms \
+           of a release. Managers that look at intervals would have sent something anyway, so \
+           their average number in the same time before the release is subtracted.",
     metrics: &[
         Metric { id: "woken", title: "managers woken", unit: Unit::Count },
         Metric { id: "sent", title: "commands sent while nothing happens", unit: Unit::PerSecond },

@@ -71,25 +71,26 @@ fn head(out: &mut String, options: &Options, took: Duration) {
     line!(
         out,
         "# Under the same faults\n\n\
-         One workload under one set of faults, against this library and eight others. Four processes take \
-         one lock in turn. A body reads two counters, works, asks its library whether the lock is still \
-         held, works on for a third of its time, and writes what it read plus one. One counter trusts the \
-         lock, the other one compares fencing numbers. Each round of each cell has servers and processes \
-         of its own. Every worker speaks the same line protocol (`verify/src/worker/mod.rs`), so one \
-         driver makes the faults, and one judge reads the histories.\n\n\
-         - **bodies at once**: holds during which another one began.\n\
-         - **untold**: of these, where both callers were told that all was well.\n\
-         - **a mutex?**: whether the holds that were told to be well fit into one order of a mutex, by the \
-         linearizability tester of `stateright`. Rounds that do, of all rounds.\n\
-         - **lost updates**: writes of the first counter that were written over.\n\
+         One workload under one set of faults, against this library and eight others. Four \
+         processes take one lock in turn. A body reads two counters, works, asks its library \
+         whether the lock is still held, works for another third of its time, and writes each \
+         value plus one. One counter trusts the lock, and the other one compares fencing numbers. \
+         Each round of each cell has separate servers and processes. Every worker speaks the same \
+         line protocol (`peers/faults/src/worker/mod.rs`), so one driver makes the faults, and \
+         one judge reads the histories.\n\n\
+         - **bodies at once**: holds during which another hold began.\n\
+         - **untold**: of these, holds whose callers both got no error.\n\
+         - **a mutex?**: in how many of all rounds the holds without an error fit into one order \
+         of a mutex, by the linearizability tester of `stateright`.\n\
+         - **lost updates**: writes of the first counter that another write overwrote.\n\
          - **never returned**: calls that were still open 7 s after the last one began.\n\
-         - **crashed**: processes that ended in the middle.\n\
-         - **keys left**: keys on the servers 1.3 s after the last call, where every lease is over, with \
-         the time that they stay.\n\n\
-         The ttl is short, and where the load is far above the number of cores a process may stand still for \
-         as long: that is a pause of which no fault here is the cause.\n\n\
-         A ttl of 1 s, a wait of 3 s and 400 ms for one command, where a library has such options. Sums of all \
-         rounds; times are those of all rounds together.\n\n\
+         - **crashed**: processes that ended in the middle of a round.\n\
+         - **keys left**: keys on the servers 1.3 s after the last call, when every lease is \
+         over, with the time for which they remain.\n\n\
+         The ttl is short. If the load is far above the number of cores, a process may stand \
+         still for that long: a pause that no fault here caused.\n\n\
+         If a library has such options, the ttl is 1 s, the wait 3 s, and one command may take \
+         400 ms. Figures are sums of all rounds, and times are those of all rounds together.\n\n\
          | | |\n|---|---|"
     );
     line!(out, "| command | `{}` |", options.command);
