@@ -24,6 +24,19 @@ const FAILS: u8 = 1;
 const PANICS: u8 = 2;
 const HANGS: u8 = 3;
 const BLOCKS: u8 = 4;
+const FAILS_UNSHOWN: u8 = 5;
+
+/// An error that can't be shown.
+#[derive(Debug)]
+struct Unshown;
+
+impl std::error::Error for Unshown {}
+
+impl std::fmt::Display for Unshown {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("as planned");
+    }
+}
 
 /// A provider that does what it is told.
 #[derive(Clone, Default)]
@@ -51,6 +64,7 @@ impl Provider {
             self.asked.fetch_add(1, Ordering::SeqCst);
             match self.mode.load(Ordering::SeqCst) {
                 FAILS => Err(format!("the vault says no to {SECRET}").into()),
+                FAILS_UNSHOWN => Err(Unshown.into()),
                 PANICS => panic!("as planned"),
                 HANGS => pending().await,
                 BLOCKS => loop {
@@ -118,6 +132,11 @@ fn the_last_credentials_go_on_when_their_provider_fails() {
 #[test]
 fn the_last_credentials_go_on_when_their_provider_panics() {
     goes_on(PANICS, "the provider of credentials panicked");
+}
+
+#[test]
+fn the_last_credentials_go_on_when_the_error_of_their_provider_panics() {
+    goes_on(FAILS_UNSHOWN, "the provider of credentials panicked");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::domain::credentials::Credentials;
 use crate::domain::env::wall;
 use crate::domain::fault::{BackendErrorKind, Fault, FaultClass};
 use crate::store::BoxFuture;
+use crate::sync::NonPoisonMutex;
 
 /// How long a connection waits for an answer while it has credentials that should do.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -26,20 +27,21 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub(crate) struct CredentialSource {
     provider: Provider,
     known: Arc<Known>,
-    /// To the thread that asks, which starts with the first connection.
-    requests: OnceLock<mpsc::UnboundedSender<Request>>,
+    /// To the thread that asks. It is closed where there is none.
+    requests: NonPoisonMutex<mpsc::UnboundedSender<Request>>,
 }
 
 impl CredentialSource {
     pub(crate) fn new(provider: Provider) -> Arc<Self> {
-        Arc::new(Self { provider, known: Arc::default(), requests: OnceLock::new() })
+        let requests = NonPoisonMutex::new(mpsc::unbounded_channel().0);
+        Arc::new(Self { provider, known: Arc::default(), requests })
     }
 
     /// The credentials for a connection that is about to be made. The provider is asked first, unless that
     /// was done within the last second.
     ///
     /// # Errors
-    /// There are none yet.
+    /// The provider has not given any yet.
     pub(super) async fn login(self: &Arc<Self>, limit: Duration) -> Result<Login, Fault> {
         let (waiting, answered) = oneshot::channel();
         self.request(Some(waiting));
@@ -82,12 +84,13 @@ impl CredentialSource {
     }
 
     fn request(&self, request: Request) {
-        let requests = self.requests.get_or_init(|| {
-            let (sender, requests) = mpsc::unbounded_channel();
-            ProviderThread::spawn(Arc::clone(&self.provider), Arc::clone(&self.known), requests);
-            sender
-        });
-        // Where no thread could be started, no answer comes.
+        let mut requests = self.requests.lock();
+        // A thread that could not be started, or has panicked, is replaced.
+        if requests.is_closed() {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            ProviderThread::spawn(Arc::clone(&self.provider), Arc::clone(&self.known), receiver);
+            *requests = sender;
+        }
         let _ = requests.send(request);
     }
 
@@ -178,4 +181,27 @@ fn wants_credentials(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
         || error.to_string().contains("Authentication required")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn where_no_thread_asks_the_provider_the_next_connection_starts_one() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let source = CredentialSource::new(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(Credentials::new("app", "secret")) })
+        }));
+        let limit = Duration::from_secs(10);
+        for questions in 1..=3 {
+            *source.requests.lock() = mpsc::unbounded_channel().0;
+            assert!(source.login(limit).await.is_ok());
+            assert_eq!(asked.load(Ordering::Relaxed), questions);
+        }
+    }
 }

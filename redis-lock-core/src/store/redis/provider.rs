@@ -102,11 +102,12 @@ impl ProviderThread {
             }
             let begun = *self.begun.insert(Instant::now());
             match self.ask().await {
-                Ok(answer) => self.take(answer, begun),
-                Err(why) => {
+                Some(Ok(answer)) => self.take(answer, begun),
+                Some(Err(why)) => {
                     self.fail(&why, Instant::now());
                     self.due = Some(begun + PAUSE);
                 }
+                None => return,
             }
             // Those that came meanwhile have the same answer.
             while self.requests.try_recv().is_ok() {}
@@ -142,18 +143,24 @@ impl ProviderThread {
             && self.known.trouble.lock().is_none()
     }
 
-    async fn ask(&mut self) -> Result<Credentials, String> {
+    /// Asks the provider; `None` if nobody needs the answer any more.
+    async fn ask(&mut self) -> Option<Result<Credentials, String>> {
         let provider = Arc::clone(&self.provider);
+        let answer = async move {
+            match timeout(LIMIT, async { provider().await }).await {
+                // To show an error is user code as well.
+                Ok(answer) => answer.map_err(|error| format!("fails: {error}")),
+                Err(_) => Err(format!("has not answered within {LIMIT:?}")),
+            }
+        };
         // It may block the thread that polls it, and its own tasks run on this one.
-        let asking = move || Handle::current().block_on(timeout(LIMIT, async { provider().await }));
+        let asking = move || Handle::current().block_on(answer);
         let mut asking = tokio::task::spawn_blocking(asking);
+        let panicked = |_| Err("panicked; standard error has its message".into());
         loop {
             match timeout(LIMIT + PAUSE, &mut asking).await {
-                Ok(Ok(Ok(Ok(credentials)))) => return Ok(credentials),
-                Ok(Ok(Ok(Err(error)))) => return Err(format!("fails: {error}")),
-                Ok(Ok(Err(_))) => return Err(format!("has not answered within {LIMIT:?}")),
-                Ok(Err(_)) => return Err("panicked; standard error has its message".into()),
-                Err(_) if self.requests.is_closed() => return Err("is not needed".into()),
+                Ok(answer) => return Some(answer.unwrap_or_else(panicked)),
+                Err(_) if self.requests.is_closed() => return None,
                 // There is one question at a time, so there is no other before this one ends.
                 Err(_) => {
                     self.fail("blocks its thread", Instant::now());
