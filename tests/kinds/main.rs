@@ -10,6 +10,7 @@ mod holding;
 mod margin;
 mod newest;
 mod numbers;
+mod numbers_under_faults;
 mod once;
 mod once_faults;
 mod other_node;
@@ -38,6 +39,7 @@ fn child_process() {
         ("once_dies", once_faults::dies),
         ("once_waits", once_faults::waits),
         ("once_works", once_faults::works),
+        ("numbers_holder", numbers_under_faults::holder),
         ("queue_waits_until_killed", queue::waits_until_killed),
         #[cfg(feature = "serde")]
         ("replay_works_until_killed", replay_faults::works_until_killed),
