@@ -167,6 +167,27 @@ async fn a_lock_is_called_by_its_template_and_a_function_by_its_path() -> R {
 }
 
 #[tokio::test]
+async fn a_permit_with_a_slot_is_held_in_the_series_of_the_slot() -> R {
+    prometheus();
+    let locks = Locks::in_memory();
+    let permit = || locks.permit("gpu", 3).metric_name("gpus");
+    let held = |more: &[(&str, &str)]| {
+        values("redis_locks_held", &[&[("lock", "gpus"), ("kind", "permit")], more].concat())
+    };
+    let (first, second) =
+        (permit().slotted().acquire().await?, permit().slotted().acquire().await?);
+    let plain = permit().acquire().await?;
+    assert_eq!([held(&[("slot", "0")]), held(&[("slot", "1")])], [[1.0], [1.0]]);
+    assert_eq!(held(&[]).into_iter().sum::<f64>(), 3.0, "a permit without a slot counts as well");
+    first.release().await?;
+    assert_eq!([held(&[("slot", "0")]), held(&[("slot", "1")])], [[0.0], [1.0]]);
+    second.release().await?;
+    plain.release().await?;
+    assert_eq!(held(&[]), [0.0, 0.0, 0.0]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn every_end_of_an_acquisition_counts_with_its_wait() -> R {
     prometheus();
     let ended = |outcome: &str| {

@@ -196,7 +196,7 @@ impl HoldReport {
         self.span.open(hold);
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
-            Ok(_) => series.held(1.0),
+            Ok(_) => series.held(hold.slot, 1.0),
             // The hold was lost before its caller got the guard.
             Err(_) => self.span.close(|| {}),
         }
@@ -226,7 +226,7 @@ pub(crate) fn ended(
 ) {
     if has_begun {
         let series = Series::of(hold.demand.sort());
-        series.held(-1.0);
+        series.held(hold.slot, -1.0);
         series.ended(held, loss.as_ref());
     }
     hold.report.span.close(|| match &loss {
@@ -376,7 +376,7 @@ mod numbers {
             &Self
         }
         pub(super) fn waiting(&self, _: f64) {}
-        pub(super) fn held(&self, _: f64) {}
+        pub(super) fn held(&self, _: Option<u32>, _: f64) {}
         pub(super) fn contended(&self) {}
         pub(super) fn acquired(&self, _: Duration) {}
         pub(super) fn failed(&self, _: &LockError, _: Duration) {}

@@ -1,6 +1,6 @@
 //! Counters, histograms and gauges. Their names are public: `docs/OBSERVABILITY.md`.
 //!
-//! No label has more values than the program has functions and names; which key is contended is
+//! No label but `slot` has more values than the program has functions and names; which key is contended is
 //! reported by events.
 
 use std::sync::OnceLock;
@@ -131,8 +131,12 @@ impl Series {
         gauge(&self.waiting, change);
     }
 
-    pub(super) fn held(&self, change: f64) {
-        gauge(&self.held, change);
+    /// A slot is one of few hundred at most.
+    pub(super) fn held(&self, slot: Option<u32>, change: f64) {
+        match slot.map(|slot| vec![Label::new("slot", slot.to_string())]) {
+            Some(slot) => gauge(&self.held.with_extra_labels(slot), change),
+            None => gauge(&self.held, change),
+        }
     }
 
     pub(super) fn contended(&self) {
