@@ -27,9 +27,12 @@ mod scoped_mutex;
 #[cfg(feature = "serde")]
 #[path = "../../examples/share.rs"]
 mod share;
+#[path = "../../examples/slot.rs"]
+mod slot;
 #[path = "../../examples/wait_limit_and_timeout.rs"]
 mod wait_limit_and_timeout;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis_locks::{LockState, Locks, LossReason, Scripting};
@@ -149,6 +152,16 @@ fn a_request_takes_a_lock_and_a_worker_ends_it() {
 #[test]
 fn a_stale_writer_is_refused() {
     on_each(|locks| assert_eq!(fencing::demo(locks).unwrap(), (1, 0, 120)));
+}
+
+#[test]
+fn each_of_ten_jobs_runs_on_one_of_four_devices() {
+    on_each(|locks| {
+        let ran = slot::demo(locks).unwrap();
+        let jobs: BTreeSet<_> = ran.iter().map(|(job, _)| *job).collect();
+        assert!(ran.len() == 10 && jobs.into_iter().eq(0..10), "{ran:?}");
+        assert!(ran.iter().all(|(_, device)| *device < 4), "{ran:?}");
+    });
 }
 
 #[test]
