@@ -17,7 +17,7 @@ fn slots(guards: &[Guard]) -> Vec<Option<u32>> {
 }
 
 #[test]
-fn the_lowest_free_number_is_given_and_kept() {
+fn sl1_the_lowest_free_number_is_given_and_kept() {
     for arena in Arena::each() {
         let (one, other) = (&arena.one, &arena.other);
         let mut held = vec![take(gpu(one, 4)), take(gpu(other, 4)), take(gpu(one, 4))];
@@ -42,7 +42,7 @@ fn the_lowest_free_number_is_given_and_kept() {
 }
 
 #[test]
-fn an_adopter_has_the_number_of_the_one_before() {
+fn sl2_an_adopter_has_the_number_of_the_one_before() {
     for arena in Arena::each() {
         let _first = take(gpu(&arena.one, 3));
         let text = take(gpu(&arena.one, 3)).detach().to_string();
@@ -57,7 +57,7 @@ fn an_adopter_has_the_number_of_the_one_before() {
 }
 
 #[test]
-fn holders_without_a_number_take_a_place_and_leave_the_numbers() {
+fn sl3_holders_without_a_number_take_a_place_and_leave_the_numbers() {
     for arena in Arena::each() {
         let plain = take(arena.one.permit("gpu", 3));
         let held = [take(gpu(&arena.other, 3)), take(gpu(&arena.one, 3))];
@@ -71,7 +71,7 @@ fn holders_without_a_number_take_a_place_and_leave_the_numbers() {
 }
 
 #[test]
-fn newcomers_of_a_pool_that_shrinks_have_numbers_below_the_smallest_limit() {
+fn sl4_newcomers_of_a_pool_that_shrinks_have_numbers_below_the_smallest_limit() {
     for arena in Arena::each() {
         let (one, other) = (&arena.one, &arena.other);
         let mut held: Vec<_> = (0..4).map(|_| take(gpu(one, 4))).collect();
@@ -90,7 +90,7 @@ fn newcomers_of_a_pool_that_shrinks_have_numbers_below_the_smallest_limit() {
 }
 
 #[test]
-fn a_waiter_gets_the_number_that_has_become_free() {
+fn sl1_a_waiter_gets_the_number_that_has_become_free() {
     for arena in Arena::each() {
         let mut held: Vec<_> = (0..3).map(|_| take(gpu(&arena.one, 3))).collect();
         let (give, guards) = mpsc::channel();
@@ -115,7 +115,7 @@ fn a_waiter_gets_the_number_that_has_become_free() {
 }
 
 #[test]
-fn a_number_is_free_when_the_lease_of_its_holder_has_ended() {
+fn sl1_a_number_is_free_when_the_lease_of_its_holder_has_ended() {
     for arena in Arena::each() {
         crash(take(gpu(&arena.one, 2).ttl(ms(500)).renew(false)));
         let second = take(gpu(&arena.one, 2));
@@ -126,7 +126,7 @@ fn a_number_is_free_when_the_lease_of_its_holder_has_ended() {
 
 /// A process of an older version lets a waiter in, and rounds the ends of leases.
 #[test]
-fn beside_a_process_without_numbers_each_number_has_one_holder() {
+fn sl5_beside_a_process_without_numbers_each_number_has_one_holder() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     let held = take(gpu(&arena.one, 2));
@@ -156,7 +156,7 @@ fn beside_a_process_without_numbers_each_number_has_one_holder() {
 }
 
 #[test]
-fn what_has_no_numbers_refuses_them() {
+fn sl7_what_has_no_numbers_refuses_them() {
     for arena in Arena::each() {
         let locks = &arena.one;
         for request in [locks.mutex("k"), locks.read("k"), locks.write("k"), locks.all(["a", "b"])]
@@ -172,7 +172,7 @@ fn what_has_no_numbers_refuses_them() {
 }
 
 #[test]
-fn a_nested_call_has_the_number_of_the_outer_one() {
+fn sl2_a_nested_call_has_the_number_of_the_outer_one() {
     for arena in Arena::each() {
         let locks = arena.one.clone();
         let inner = gpu(&locks, 2).reentrant();

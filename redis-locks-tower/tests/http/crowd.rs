@@ -295,23 +295,23 @@ async fn with_faults(keys: usize, faults: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_requests_to_two_processes_run_once_for_each_key() {
+async fn ik10_a_thousand_requests_to_two_processes_run_once_for_each_key() {
     without_faults(100).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_kills_and_outages_a_handler_runs_again_only_where_a_fault_explains_it() {
+async fn ik10_with_kills_and_outages_a_handler_runs_again_only_where_a_fault_explains_it() {
     with_faults(100, 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute"]
-async fn ten_thousand_requests_with_a_thousand_keys_run_once_for_each_key() {
+async fn ik10_ten_thousand_requests_with_a_thousand_keys_run_once_for_each_key() {
     without_faults(1_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
-async fn ten_thousand_requests_with_kills_and_outages_run_again_only_for_a_reason() {
+async fn ik10_ten_thousand_requests_with_kills_and_outages_run_again_only_for_a_reason() {
     with_faults(1_000, 40).await;
 }

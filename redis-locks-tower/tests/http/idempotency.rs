@@ -66,7 +66,7 @@ pub(crate) fn assert_problem(received: &Received, status: u16) {
 }
 
 #[tokio::test]
-async fn a_repetition_gets_the_stored_answer_and_the_handler_does_not_run() {
+async fn ik1_a_repetition_gets_the_stored_answer_and_the_handler_does_not_run() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     for status in [200, 201, 204, 302, 404, 422] {
@@ -86,7 +86,7 @@ async fn a_repetition_gets_the_stored_answer_and_the_handler_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_server_is_not_remembered() {
+async fn ik2_a_failure_of_the_server_is_not_remembered() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     for visit in 1..=2 {
@@ -96,7 +96,7 @@ async fn a_failure_of_the_server_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_panic_is_not_remembered() {
+async fn ik2_a_panic_is_not_remembered() {
     let visits = Arc::new(AtomicUsize::new(0));
     let handler = async move || {
         assert!(visits.fetch_add(1, Ordering::SeqCst) > 0, "the first visit fails");
@@ -123,7 +123,7 @@ async fn a_rule_says_what_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_repetition_while_the_first_request_runs_is_409_or_waits_for_its_answer() {
+async fn ik3_a_repetition_while_the_first_request_runs_is_409_or_waits_for_its_answer() {
     for wait in [Duration::ZERO, testbed::PATIENCE] {
         let gate = Gate::shut();
         let to = serve(counting(&gate).layer(layer(&Locks::in_memory()).wait(wait))).await;
@@ -143,7 +143,7 @@ async fn a_repetition_while_the_first_request_runs_is_409_or_waits_for_its_answe
 }
 
 #[tokio::test]
-async fn a_key_for_another_method_path_query_or_payload_is_422() {
+async fn ik4_a_key_for_another_method_path_query_or_payload_is_422() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     let first = keyed("/pay", "k").send(to).await;
@@ -162,7 +162,7 @@ async fn a_key_for_another_method_path_query_or_payload_is_422() {
 }
 
 #[tokio::test]
-async fn another_payload_is_422_while_the_first_request_runs_in_its_process_and_in_another() {
+async fn ik4_another_payload_is_422_while_the_first_request_runs_in_its_process_and_in_another() {
     let server = testbed::Server::start();
     let gate = Gate::shut();
     let mut instances = Vec::new();
@@ -189,7 +189,7 @@ async fn another_payload_is_422_while_the_first_request_runs_in_its_process_and_
 }
 
 #[tokio::test]
-async fn a_request_without_a_key_runs_each_time_unless_a_key_is_required() {
+async fn ik5_a_request_without_a_key_runs_each_time_unless_a_key_is_required() {
     let gate = Gate::open();
     let optional = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     for visit in 1..=2 {
@@ -202,7 +202,7 @@ async fn a_request_without_a_key_runs_each_time_unless_a_key_is_required() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_empty_long_or_not_printable_is_400() {
+async fn ik5_a_key_that_is_empty_long_or_not_printable_is_400() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     for wrong in ["", "\"\"", "k\tk", "schlüssel", "\"open", &"k".repeat(256)] {
@@ -276,7 +276,7 @@ async fn answering<R: IntoResponse>(
 }
 
 #[tokio::test]
-async fn bytes_and_repeated_headers_are_replayed_as_they_are() {
+async fn ik1_bytes_and_repeated_headers_are_replayed_as_they_are() {
     let all: Vec<u8> = (0..=255).collect();
     let body = all.clone();
     let (to, _) = answering(&Locks::in_memory(), move || {
@@ -301,7 +301,7 @@ async fn bytes_and_repeated_headers_are_replayed_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_stream_is_passed_on_and_not_remembered() {
+async fn ik9_a_stream_is_passed_on_and_not_remembered() {
     let (to, visits) = answering(&Locks::in_memory(), || {
         let parts = ["half ", "whole"].map(|part| Ok::<_, std::io::Error>(Bytes::from(part)));
         Body::from_stream(futures_util::stream::iter(parts))
@@ -315,7 +315,7 @@ async fn a_stream_is_passed_on_and_not_remembered() {
 }
 
 #[tokio::test]
-async fn trailers_are_replayed() {
+async fn ik1_trailers_are_replayed() {
     let (to, visits) = answering(&Locks::in_memory(), || {
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", HeaderValue::from_static("42"));
@@ -355,7 +355,7 @@ async fn an_answer_of_grpc_is_replayed_unless_the_server_failed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_passed_on_and_not_remembered() {
+async fn ik9_an_answer_that_is_too_large_is_passed_on_and_not_remembered() {
     let locks = Locks::builder().in_memory().largest_value(1_000).open().unwrap();
     for (length, visited) in [(700, 1), (1_000, 2), (1_001, 2), (100_000, 2)] {
         let (to, visits) = answering(&locks, move || "x".repeat(length)).await;

@@ -9,7 +9,7 @@ use crate::gate::Gate;
 use crate::idempotency::{assert_problem, counting, keyed, layer};
 
 #[tokio::test]
-async fn a_handler_whose_client_hangs_up_runs_on_and_its_answer_is_remembered() {
+async fn ik7_a_handler_whose_client_hangs_up_runs_on_and_its_answer_is_remembered() {
     let gate = Gate::shut();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     let client = keyed("/pay", "k").start(to).await.unwrap();
@@ -31,7 +31,7 @@ async fn a_handler_whose_client_hangs_up_runs_on_and_its_answer_is_remembered() 
 }
 
 #[tokio::test]
-async fn a_lock_that_is_lost_is_503_and_nothing_is_remembered() {
+async fn ik8_a_lock_that_is_lost_is_503_and_nothing_is_remembered() {
     let (locks, gate) = (Locks::in_memory(), Gate::shut());
     let to = serve(counting(&gate).layer(layer(&locks))).await;
     let first = tokio::spawn(async move { keyed("/pay", "k").send(to).await });
@@ -43,7 +43,7 @@ async fn a_lock_that_is_lost_is_503_and_nothing_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_is_503_and_the_handler_runs_only_if_that_is_chosen() {
+async fn ik6_a_stopped_server_is_503_and_the_handler_runs_only_if_that_is_chosen() {
     let server = Server::start();
     let locks = Locks::connect(&server.url()).await.unwrap();
     let (strict, lenient) = (Gate::open(), Gate::open());
@@ -83,7 +83,7 @@ async fn an_answer_that_is_not_known_any_more_is_409() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_stored_reaches_its_client() {
+async fn ik9_an_answer_that_cannot_be_stored_reaches_its_client() {
     let server = Server::start();
     let locks = Locks::connect(&server.url()).await.unwrap();
     let gate = Gate::shut();

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_key_replays_an_answer_of_its_scope_method_path_and_payload_alone(
+    fn ik11_a_key_replays_an_answer_of_its_scope_method_path_and_payload_alone(
         requests in prop::collection::vec(
             (text(0), key(), 0..2_usize, 0..2_usize, 0..2_usize),
             2..40,

@@ -87,26 +87,26 @@ fn users_are_known() -> Option<Server> {
 }
 
 #[test]
-fn no_lock_is_lost_and_no_message_missed_while_the_password_changes() {
+fn cr1_no_lock_is_lost_and_no_message_missed_while_the_password_changes() {
     let Some(server) = users_are_known() else { return };
     survive(ms(10_000), 1_000, server, |builder| builder);
 }
 
 #[test]
 #[ignore = "it takes a minute; `cargo xtask ci slow-tests` runs it"]
-fn no_lock_is_lost_in_a_minute_of_changing_passwords() {
+fn cr1_no_lock_is_lost_in_a_minute_of_changing_passwords() {
     let Some(server) = users_are_known() else { return };
     survive(ms(60_000), 1_000, server, |builder| builder);
 }
 
 #[test]
-fn without_scripts_connections_for_transactions_follow_the_password() {
+fn cr1_without_scripts_connections_for_transactions_follow_the_password() {
     let Some(server) = users_are_known() else { return };
     survive(ms(8_000), 20, server, |builder| builder.scripting(Scripting::Never));
 }
 
 #[test]
-fn the_connection_that_waits_for_replicas_follows_the_password() {
+fn cr1_the_connection_that_waits_for_replicas_follows_the_password() {
     let (Some(primary), Some(replica)) = (users_are_known(), users_are_known()) else { return };
     replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     let linked = || replica.info("replication", "master_link_status").as_deref() == Some("up");
@@ -115,7 +115,7 @@ fn the_connection_that_waits_for_replicas_follows_the_password() {
 }
 
 #[test]
-fn no_lock_is_lost_when_the_sessions_of_the_user_are_ended() {
+fn cr2_no_lock_is_lost_when_the_sessions_of_the_user_are_ended() {
     let Some(server) = users_are_known() else { return };
     let vault = Vault::of("app", [&server]);
     vault.keep_changing();
@@ -167,7 +167,7 @@ fn of_user(servers: &[&Server], user: &str) -> Vec<BTreeSet<u64>> {
 }
 
 #[test]
-fn the_connections_to_each_node_of_a_cluster_follow_the_password() {
+fn cr3_the_connections_to_each_node_of_a_cluster_follow_the_password() {
     let Some(_) = users_are_known() else { return };
     let cluster = Cluster::builder().replicas(0).start();
     let servers: Vec<_> = cluster.nodes().iter().map(testbed::Node::server).collect();
@@ -182,7 +182,7 @@ fn the_connections_to_each_node_of_a_cluster_follow_the_password() {
 }
 
 #[test]
-fn the_connections_to_each_node_of_a_quorum_follow_the_password() {
+fn cr3_the_connections_to_each_node_of_a_quorum_follow_the_password() {
     let Some(first) = users_are_known() else { return };
     let nodes = [first, Server::start(), Server::start()];
     let servers: Vec<_> = nodes.iter().collect();
@@ -200,7 +200,7 @@ fn the_connections_to_each_node_of_a_quorum_follow_the_password() {
 }
 
 #[test]
-fn the_connections_to_the_sentinels_and_to_the_primary_follow_their_passwords() {
+fn cr3_the_connections_to_the_sentinels_and_to_the_primary_follow_their_passwords() {
     let Some(_) = users_are_known() else { return };
     let group = Sentinel::start();
     let servers: Vec<_> = group.servers().iter().map(testbed::Node::server).collect();

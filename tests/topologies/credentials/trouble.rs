@@ -125,32 +125,32 @@ fn goes_on(mode: u8, words: &str) {
 }
 
 #[test]
-fn the_last_credentials_go_on_when_their_provider_fails() {
+fn cr4_the_last_credentials_go_on_when_their_provider_fails() {
     goes_on(FAILS, "the provider of credentials fails: the vault says no");
 }
 
 #[test]
-fn the_last_credentials_go_on_when_their_provider_panics() {
+fn cr4_the_last_credentials_go_on_when_their_provider_panics() {
     goes_on(PANICS, "the provider of credentials panicked");
 }
 
 #[test]
-fn the_last_credentials_go_on_when_the_error_of_their_provider_panics() {
+fn cr4_the_last_credentials_go_on_when_the_error_of_their_provider_panics() {
     goes_on(FAILS_UNSHOWN, "the provider of credentials panicked");
 }
 
 #[test]
-fn the_last_credentials_go_on_when_their_provider_hangs() {
+fn cr4_the_last_credentials_go_on_when_their_provider_hangs() {
     goes_on(HANGS, "the provider of credentials has not answered within 10s");
 }
 
 #[test]
-fn the_last_credentials_go_on_when_their_provider_blocks() {
+fn cr4_the_last_credentials_go_on_when_their_provider_blocks() {
     goes_on(BLOCKS, "the provider of credentials blocks its thread");
 }
 
 #[test]
-fn without_credentials_a_call_waits_and_says_why() {
+fn cr5_without_credentials_a_call_waits_and_says_why() {
     let Some(server) = server_with_user() else { return };
     let provider = Provider::default();
     provider.set(FAILS);
@@ -166,7 +166,7 @@ fn without_credentials_a_call_waits_and_says_why() {
 }
 
 #[test]
-fn a_password_that_a_server_refuses_is_asked_for_again() {
+fn cr6_a_password_that_a_server_refuses_is_asked_for_again() {
     let Some(server) = server_with_user() else { return };
     let provider = Provider::default();
     let locks = provider.given_to(Locks::builder().url(server.url())).open().unwrap();
@@ -184,7 +184,7 @@ fn a_password_that_a_server_refuses_is_asked_for_again() {
 }
 
 #[test]
-fn questions_end_with_the_locks() {
+fn cr7_questions_end_with_the_locks() {
     let Some(server) = server_with_user() else { return };
     let provider = Provider::default();
     let locks = provider.given_to(Locks::builder().url(server.url())).open().unwrap();
@@ -227,7 +227,7 @@ fn repeats_everything() -> String {
 }
 
 #[test]
-fn credentials_are_shown_nowhere() {
+fn cr8_credentials_are_shown_nowhere() {
     in_own_process(|| {
         log::listen();
         let Some(server) = server_with_user() else { return };

@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 use super::Shown;
 
 /// Where tests are; other folders have sources too, and none of their names are codes.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     "tests",
     "redis-lock-core/src",
     "redis-lock-core/tests",
     "redis-lock-macros/src",
     "redis-lock-cli/src",
     "redis-lock-cli/tests",
+    "redis-locks-tower/tests",
 ];
 
 /// The cases in the names of functions, and of files whose compilation must fail.
@@ -91,10 +92,10 @@ fn codes(path: &str, name: &str) -> Vec<String> {
     words[..codes].iter().map(|code| format!("{}-{code}", catalogue(code))).collect()
 }
 
-/// A letter and a number; of leases that linger, two letters.
+/// A letter and a number; or two letters, as of leases that linger.
 fn is_code(word: &str) -> bool {
-    let number =
-        word.strip_prefix("lg").or_else(|| word.strip_prefix(|c| matches!(c, 'a'..='n' | 's')));
+    let long = ["cr", "ik", "lg", "sl"].iter().find_map(|long| word.strip_prefix(long));
+    let number = long.or_else(|| word.strip_prefix(|c| matches!(c, 'a'..='n' | 's')));
     number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
 }
 
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!(found("tests/faults/a.rs", "async fn a10_much() {}"), ["fault-a10"]);
         assert_eq!(found("a.rs", "    pub(crate) fn c3_c4_more() {}"), ["fault-c3", "fault-c4"]);
         assert_eq!(found("a.rs", "fn lg14_lg16_more() {}"), ["fault-lg14", "fault-lg16"]);
+        assert_eq!(found("a.rs", "fn sl1_x() {}\nfn cr2_y() {}"), ["fault-cr2", "fault-sl1"]);
         assert_eq!(found("a.rs", "fn plain() {}\n// fn a1_x()\nlet x = a1_y();"), [""; 0]);
         assert_eq!(found("a.rs", "fn a1() {}\nfn z1_is_no_catalogue() {}"), [""; 0]);
     }

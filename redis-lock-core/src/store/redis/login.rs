@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn where_no_thread_asks_the_provider_the_next_connection_starts_one() {
+    async fn cr5_where_no_thread_asks_the_provider_the_next_connection_starts_one() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let source = CredentialSource::new(Arc::new(move || {

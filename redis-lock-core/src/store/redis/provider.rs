@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_that_fails_is_told_at_the_beginning_and_once_a_minute() {
+    fn cr4_a_provider_that_fails_is_told_at_the_beginning_and_once_a_minute() {
         let (_sender, requests) = mpsc::unbounded_channel();
         let provider: Provider = Arc::new(|| Box::pin(async { Err("no".into()) }));
         let mut thread = ProviderThread::new(provider, Arc::default(), requests);
