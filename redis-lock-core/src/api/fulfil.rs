@@ -43,17 +43,16 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when an
-    /// earlier call with [`once`](Self::once) succeeded; [`Crowded`](LockError::Crowded) when too many calls wait;
-    /// [`Backend`](LockError::Backend) when the server failed; [`Reentrant`](LockError::Reentrant) when
-    /// the body around the call holds the key already (for a guard of `acquire` the call waits, since
-    /// another task may release it); [`Shutdown`](LockError::Shutdown).
-    /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) come before
-    /// anything is sent.
+    /// [`Busy`](LockError::Busy) when the wait ran out; [`Done`](LockError::Done) when an earlier call with
+    /// [`once`](Self::once) succeeded; [`Crowded`](LockError::Crowded) when too many calls wait;
+    /// [`Backend`](LockError::Backend) when the server failed; [`Reentrant`](LockError::Reentrant) when the enclosing
+    /// body already holds the key (a guard of `acquire` does not count, because another task may release it);
+    /// [`Shutdown`](LockError::Shutdown). [`InvalidKey`](LockError::InvalidKey) and
+    /// [`InvalidConfig`](LockError::InvalidConfig) are returned before anything is sent.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. If the lock has been granted by
-    /// then, it is released in the background. Nothing is left behind.
+    /// Dropping the future gives up the place in the queue. A lock that was granted by then is released in the
+    /// background. Nothing is left behind.
     pub async fn acquire(mut self) -> Result<Guard, LockError> {
         self.needs_guard()?;
         let mut begun = acquire::begin(&mut self, Caller::Task)?;
@@ -61,7 +60,7 @@ impl LockRequest {
         begun.granted().await
     }
 
-    /// One attempt: `None` when another holder has the lock.
+    /// Makes one attempt: `None` if another holder has the lock.
     ///
     /// Keep the guard for as long as you need the lock, as `let Some(guard) = … else { … }` does. An
     /// `is_some()` on the result drops the guard, and the lock is released before the next line.
@@ -86,17 +85,17 @@ impl LockRequest {
         unless_busy(self.no_wait().acquire().await)
     }
 
-    /// Takes over the hold of a token that another guard returned from [`detach`](crate::Guard::detach).
-    /// The hold gets a fresh lease, which is renewed as the request says.
+    /// Takes over the hold of a token that another guard returned from [`detach`](crate::Guard::detach). The hold
+    /// gets a fresh lease, which is renewed as the request specifies.
     ///
-    /// It never waits: the token holds the lock, or it does not. Request the same kind as the guard had: a reader's
-    /// token with [`read`](crate::Locks::read), a writer's with [`write`](crate::Locks::write). The limit of a
-    /// permit may differ.
+    /// It never waits: either the token holds the lock, or it does not. Request the same kind as the guard had: a
+    /// reader's token with [`read`](crate::Locks::read), a writer's with [`write`](crate::Locks::write). The limit of
+    /// a permit may differ.
     ///
-    /// Give a token to one adopter. Two that adopt the same token share one hold: the first release ends
-    /// it and the other gets `Lost`. A [`downgrade`](crate::Guard::downgrade) by one counts for both. The
-    /// fencing number, if the server still knows it, is at least that of each guard that had the hold
-    /// before, and less than that of the next hold.
+    /// Give a token to one adopter. Two adopters of one token share the hold: the first release ends it, and the
+    /// other gets `Lost`. A [`downgrade`](crate::Guard::downgrade) by one counts for both. The fencing number, if the
+    /// server still knows it, is at least that of each earlier guard of the hold, and less than that of the next
+    /// hold.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -157,12 +156,12 @@ impl LockRequest {
     /// Acquires the lock, runs `body` and releases the lock. The body is an async closure, or any other
     /// `AsyncFnOnce(&Guard) -> T`.
     ///
-    /// When the lock is lost, the body is dropped the next time it yields and not polled again. A value
-    /// that comes back was computed while the lock was held.
+    /// If the lock is lost, the body is dropped the next time it yields, and not polled again. A value that comes
+    /// back was computed while the lock was held.
     ///
-    /// If the body gives a `Result` whose error is `From<LockError>`, write `….run(…).await?`: that takes
-    /// the outer error, and leaves the body's own `Result`. To spawn the call, write `async move`: of a
-    /// closure that borrows, the compiler can't tell yet that its futures are `Send`.
+    /// If the body returns a `Result` whose error is `From<LockError>`, write `….run(…).await?`: the `?` takes the
+    /// outer error, and leaves the body's `Result`. To spawn the call, write `async move`: for a closure that
+    /// borrows, the compiler can't prove yet that its futures are `Send`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -188,8 +187,8 @@ impl LockRequest {
         scope::run(guard, body).await
     }
 
-    /// [`run`](Self::run) for a body that may fail: with [`once`](Self::once), its `Ok` is remembered, and
-    /// its `Err` gives the lock back.
+    /// [`run`](Self::run) for a body that may fail. With [`once`](Self::once), its `Ok` is remembered, and its `Err`
+    /// releases the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -203,8 +202,8 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run), and those of the body. When its success can't be remembered because the
-    /// server does not answer, its value comes back nevertheless, and a warning is emitted.
+    /// As [`run`](Self::run), and those of the body. If the server does not confirm that the success is remembered,
+    /// the value is returned nevertheless, and a warning is logged.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run). What the body has returned by then is remembered.
@@ -238,13 +237,13 @@ impl LockRequest {
         if self.options.newest { Err(refused.into()) } else { Ok(()) }
     }
 
-    /// Leader election: of all processes that call this under one key, one at a time runs `body`. The
-    /// body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
+    /// Leader election: of all processes that call this with the same key, one at a time runs `body`. The body is an
+    /// async closure, or any other `AsyncFnMut(&Guard) -> T`.
     ///
-    /// When the leader loses the lock, its body is dropped the next time it yields, and the call contends
-    /// for the lock again. Once it has the lock, it calls `body` again. The call ends when a body ends.
-    /// It survives outages, however long they last. A leader is renewed without a limit, unless the
-    /// request sets [`max_hold`](Self::max_hold).
+    /// If the leader loses the lock, its body is dropped the next time it yields, and the call contends for the lock
+    /// again. When it gets the lock, it calls `body` again. The call ends when a body ends. It survives outages,
+    /// however long they last. A leader is renewed without a limit, unless the request sets
+    /// [`max_hold`](Self::max_hold).
     ///
     /// To spawn the call, write `async move`: of a closure that borrows, the compiler can't tell yet that
     /// its futures are `Send`.
@@ -270,10 +269,10 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), each time it contends: a wait that runs out is [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only if trying again can't help, such as
-    /// for a missing right. After an outage, a request that does not wait waits for up to a second.
-    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known. That body is not run
-    /// again, because its effects may have happened.
+    /// As [`acquire`](Self::acquire), each time it contends: a wait that runs out is [`Busy`](LockError::Busy).
+    /// [`Backend`](LockError::Backend) is returned only if trying again can't help, as with a missing right. After an
+    /// outage, even a request with `no_wait` waits for up to a second. [`Lost`](LockError::Lost) if a body had ended
+    /// before the loss was known. That body does not run again, because its effects may have happened.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
@@ -298,9 +297,8 @@ impl LockRequest {
         }
     }
 
-    /// [`lead`](Self::lead) for code without an async runtime. A blocking body can't be dropped: when the lock
-    /// is lost, it runs to its end unless it looks at [`Guard::is_held`], and the call ends with
-    /// [`Lost`](LockError::Lost).
+    /// [`lead`](Self::lead) for code without an async runtime. A blocking body can't be dropped. After a loss it runs
+    /// to its end unless it checks [`Guard::is_held`], and the call ends with [`Lost`](LockError::Lost).
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

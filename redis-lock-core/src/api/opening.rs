@@ -12,7 +12,7 @@ impl Locks {
         LocksBuilder::default()
     }
 
-    /// Connects to a server, now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
+    /// Connects to a server now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +32,7 @@ impl Locks {
         Self::builder().url(url).connect().await
     }
 
-    /// Takes the URL of a server and connects on first use.
+    /// Takes the URL of a server, and connects on first use.
     ///
     /// ```
     /// let locks = redis_locks::Locks::open("redis://localhost")?;
@@ -45,7 +45,7 @@ impl Locks {
         Self::builder().url(url).open()
     }
 
-    /// As [`open`](Self::open) with `REDIS_URL`; `REDIS_LOCKS_NAMESPACE` names the namespace.
+    /// As [`open`](Self::open), with the URL from `REDIS_URL` and the namespace from `REDIS_LOCKS_NAMESPACE`.
     ///
     /// ```no_run
     /// redis_locks::Locks::from_env()?.install()?; // for annotated functions
@@ -64,8 +64,8 @@ impl Locks {
         builder.open()
     }
 
-    /// No server: locks between the tasks and threads that use clones of this value. For tests, and
-    /// for programs of one process.
+    /// Uses no server: the tasks and threads that use clones of this value lock each other out. For tests, and for
+    /// programs of one process.
     ///
     /// ```
     /// let locks = redis_locks::Locks::in_memory();

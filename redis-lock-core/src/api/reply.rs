@@ -28,15 +28,15 @@ use crate::{ConfigError, Guard, LockError, LockRequest, NoValue, observe};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Origin {
-    /// The body of this call has returned it.
+    /// The body of this call returned it.
     Body,
-    /// The body of another call has returned it while this call waited.
+    /// The body of another call returned it while this call waited.
     Shared,
-    /// The body of an earlier call has returned it, and it was stored.
+    /// The body of an earlier call returned it, and it was stored.
     Replayed,
 }
 
-/// The value of a [`call`](LockRequest::call), whichever body has returned it.
+/// The value of a [`call`](LockRequest::call), and which body returned it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -93,15 +93,13 @@ impl<T> fmt::Debug for Reply<T> {
 }
 
 impl LockRequest {
-    /// With [`once`](Self::once): stores the value of the call that succeeds, and a later call gets that value
-    /// instead of [`Done`](LockError::Done), until the period is over. Ask by [`call`](Self::call), or complete
-    /// by [`Guard::complete_with`].
+    /// With [`once`](Self::once): stores the value of the successful call. Later calls get that value instead of
+    /// [`Done`](LockError::Done), until the period ends. Use [`call`](Self::call), or [`Guard::complete_with`].
     ///
-    /// The value is stored as JSON, in one step with the mark of the completion, and expires with it. It must
-    /// not be larger than [`largest_value`](crate::LocksBuilder::largest_value). A value that can't be stored
-    /// does not replace the success of its call: a warning is emitted, and later calls get `Done`, whose
-    /// `no_value` says why. An error is never stored. Every client that can read the server can read the
-    /// value.
+    /// The value is stored as JSON, in one step with the mark of the success, and expires with it. It must not be
+    /// larger than [`largest_value`](crate::LocksBuilder::largest_value). If a value can't be stored, its call still
+    /// succeeds: a warning is logged, and later calls get `Done`, whose `no_value` says why. An error is never
+    /// stored. Every client that can read the server can read the value.
     ///
     /// Needs the feature `serde`. Not on a quorum.
     ///
@@ -122,13 +120,13 @@ impl LockRequest {
         self
     }
 
-    /// A call that waits while another call with `share` runs gets the value of that run, in every process, and
-    /// its own body does not run. Ask by [`call`](Self::call). When the run fails, is cancelled or loses the lock,
-    /// the next waiting call runs.
+    /// Waiting calls with `share`, in every process, get the value of the running call, and their bodies don't run.
+    /// Use [`call`](Self::call). If the running call fails, is cancelled or loses the lock, the next waiting call
+    /// runs.
     ///
-    /// No call gets the value of a run that had ended before the call came, as far as its process knew: for older
-    /// values there is [`once`](Self::once) with [`replay`](Self::replay). A call that can't read the value as its
-    /// own type runs itself. A value that can't be stored lets the next one run; see
+    /// A call never gets the value of a run that its process knew to be over when the call began: for older values
+    /// use [`once`](Self::once) with [`replay`](Self::replay). A call that can't read the value as its type runs its
+    /// own body. If a value can't be stored, the next call runs; see
     /// [`largest_value`](crate::LocksBuilder::largest_value). [`no_wait`](Self::no_wait) gets
     /// [`Busy`](LockError::Busy).
     ///
@@ -149,9 +147,9 @@ impl LockRequest {
         self
     }
 
-    /// Runs `body` under the lock as [`try_run`](Self::try_run) does, unless another call has a value for this
-    /// one: that of the call that did it, with [`replay`](Self::replay), or that of the call that it has waited
-    /// for, with [`share`](Self::share).
+    /// Runs `body` under the lock as [`try_run`](Self::try_run) does, unless another call has a value for this one.
+    /// With [`replay`](Self::replay) that is the earlier successful call, and with [`share`](Self::share) the call
+    /// that this one waited for.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -171,8 +169,8 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// As [`try_run`](Self::try_run). [`Done`](LockError::Done) when it was done and the value can't be had;
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a request that keeps no value.
+    /// As [`try_run`](Self::try_run). [`Done`](LockError::Done) if an earlier call succeeded and its value is not
+    /// available; [`InvalidConfig`](LockError::InvalidConfig) for a request that keeps no value.
     ///
     /// # Cancel safety
     /// As [`try_run`](Self::try_run).
@@ -252,8 +250,7 @@ impl LockRequest {
 }
 
 impl Guard {
-    /// [`complete`](Self::complete) with the value that later calls get, for a request with
-    /// [`replay`](LockRequest::replay).
+    /// [`complete`](Self::complete) with a value for later calls, for a request with [`replay`](LockRequest::replay).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

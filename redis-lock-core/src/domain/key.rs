@@ -12,7 +12,7 @@ use crate::{ConfigError, LockError};
 /// The longest key, namespace not counted.
 const MAX_BYTES: usize = 4096;
 
-/// What is locked, as the caller names it. The namespace is added by the runtime.
+/// What is locked, as the caller names it. The library adds the namespace.
 ///
 /// ```
 /// use redis_locks::LockKey;
@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 4096;
 pub struct LockKey(Cow<'static, str>);
 
 impl LockKey {
-    /// A key known at compile time; allocates nothing.
+    /// A key that is known at compile time. It does not allocate.
     ///
     /// ```
     /// const KEY: redis_locks::LockKey = redis_locks::LockKey::from_static("report");

@@ -183,7 +183,7 @@ impl Holder {
 pub struct Waiter {
     /// Who it is, as in [`Holder::label`].
     pub label: Option<String>,
-    /// Since when it waits, by the clock of its machine.
+    /// Since when it has been waiting, by the clock of its machine.
     pub since: Option<SystemTime>,
     /// Which option it has for a second call.
     pub second_call: SecondCall,
@@ -200,11 +200,11 @@ pub struct Waiter {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Scripting {
-    /// Where the server allows them; otherwise transactions, and mutexes only.
+    /// If the server allows them. Otherwise transactions, and mutexes only.
     #[default]
     Auto,
-    /// Never: transactions under `WATCH`, and mutexes only. For servers that have no scripting, or
-    /// whose operators don't want it.
+    /// Never: transactions under `WATCH`, and mutexes only. For servers without scripting, or whose operators don't
+    /// want it.
     Never,
 }
 
@@ -252,7 +252,7 @@ pub enum Topology {
     Sentinel,
     /// Several, each with a part of the keys.
     Cluster,
-    /// Several independent servers, of which a majority has to agree.
+    /// Several independent servers, of which a majority must agree.
     Quorum,
 }
 
@@ -354,9 +354,9 @@ pub enum LockState {
     Held,
     /// A renewal was missed; the lease still runs. Start nothing new that needs the lock.
     Uncertain,
-    /// The lease ended, or the server said that the lock is not ours. It never comes back.
+    /// The lease ended, or the server said that the lock is not ours. This is final.
     Lost,
-    /// The guard gave the lock back.
+    /// The guard released the lock.
     Released,
 }
 
@@ -391,10 +391,10 @@ pub enum LossReason {
         /// The reason that `force_release` was given.
         because: Option<String>,
     },
-    /// Its `Locks` were shut down, or drained for as long as they were given.
+    /// Its `Locks` was shut down, or the limit of its drain was over.
     #[error("its `Locks` were shut down")]
     Shutdown,
-    /// It was held as long as `max_hold` allows.
+    /// It was held for as long as `max_hold` allows.
     #[error("it reached max_hold")]
     HoldLimit,
 }
