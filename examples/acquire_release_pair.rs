@@ -1,15 +1,15 @@
 //! The pair `acquire(key, timeout, uid)` and `release(key, uid)`:
 //! `cargo run --example acquire_release_pair`.
 //!
-//! For code that keeps no guards. Who holds the lock is named by a string of the caller's, and any
-//! process that knows the string may release: the holder's label carries it, and a process that releases
-//! adopts the hold by its token. Nothing is kept in the process.
+//! For code that keeps no guards. A string from the caller names the holder, and any process that
+//! knows the string may release. The holder's label contains the string, and a process that
+//! releases adopts the hold by its token. The process keeps no state.
 
 use std::time::Duration;
 
 use redis_locks::{LockError, Locks, LocksBuilder, Scripting};
 
-/// What stands before the caller's string in the label of a holder.
+/// What precedes the caller's string in the label of a holder.
 const PREFIX: &str = "pair";
 
 /// Locks that are released by name.
@@ -40,8 +40,8 @@ impl Pair {
         }
     }
 
-    /// Gives the lock back; `false` when another has it. Where it is free, the answer is
-    /// `true` by transactions, which find nothing to be done, and `false` by scripts, which delete
+    /// Releases the lock; `false` if another holder has it. If the lock is free, the answer is
+    /// `true` with transactions, which find nothing to do, and `false` with scripts, which delete
     /// nothing.
     pub(crate) fn release(&self, key: &str, uid: &str) -> Result<bool, LockError> {
         let status = self.locks.blocking_status(key)?;

@@ -1,7 +1,7 @@
 //! A lock with automatic release in seconds or milliseconds: `cargo run --example automatic_release`.
 //!
-//! By default a lease is renewed while the guard lives, so that it protects work of any length. With
-//! `renew(false)` the lock ends when its time is up, whatever its holder does.
+//! By default a lease is renewed while the guard lives, so that it protects work of any length.
+//! With `renew(false)` the lock ends after its ttl, whatever its holder does.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! At most one call waits, and it does the work of all that came meanwhile: `cargo run --example coalesce`.
+//! At most one call waits, and does the work for all calls that arrived since: `cargo run --example
+//! coalesce`.
 //!
-//! Each change asks for an index of all documents. A call that finds another one waiting returns at once:
-//! the waiting call reads the documents later, so it sees the change.
+//! Each change triggers an index of all documents. A call that finds another call waiting returns
+//! at once: the waiting call reads the documents later, so it sees the change.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use redis_locks::{LockError, Locks, redis_lock};
 use tokio::task::JoinSet;
 
-/// What is to be indexed, and what each run has read of it.
+/// The documents to index, and how many each run has read.
 #[derive(Default)]
 pub(crate) struct Documents {
     changes: Mutex<Vec<u32>>,
@@ -30,7 +31,7 @@ impl Documents {
     }
 }
 
-/// Whether this call has run itself.
+/// Whether this call ran its body.
 #[redis_lock(key = "example:index", queue = 1, on_busy = Ok(false))]
 async fn bring_up_to_date(documents: Arc<Documents>) -> Result<bool, LockError> {
     let read = documents.read();
@@ -52,8 +53,8 @@ async fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// Twenty changes, 10 ms apart, each of which is followed by a call. How many calls ran, and how many
-/// changes the last of them has read.
+/// Makes twenty changes, 10 ms apart, each followed by a call. Returns how many calls ran, and how
+/// many changes the last run read.
 pub(crate) async fn demo(locks: &Locks) -> Result<(usize, usize), LockError> {
     let documents = Arc::new(Documents::default());
     let mut calls = JoinSet::new();

@@ -1,7 +1,7 @@
 //! Options for all functions of an `impl`: `cargo run --example defaults`.
 //!
-//! The manager, the lease, the wait and the first part of the keys stand once, above the block. A
-//! function says only what differs.
+//! The `Locks`, the lease, the wait and the first part of the keys are set once, above the block. A
+//! function sets only what differs.
 
 use redis_locks::{LockError, Locks, redis_lock, redis_lock_defaults};
 

@@ -1,7 +1,7 @@
-//! A stale writer refused by the store that it writes to: `cargo run --example fencing`.
+//! A store that refuses a stale writer: `cargo run --example fencing`.
 //!
-//! No lock can stop a process that was frozen while it held the lock and wakes up when it has lost
-//! it. The store can, when it keeps the highest number that it has seen. In SQL:
+//! No lock can stop a process that freezes while it holds the lock, and wakes up after it has lost
+//! it. The store can, if it keeps the largest number that it has seen. In SQL:
 //!
 //! ```sql
 //! ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0;
@@ -10,7 +10,7 @@
 //!  WHERE id = $3 AND fence < $1;   -- 0 rows: a holder with a higher number was here
 //! ```
 //!
-//! Use `fence <= $1` where one holder writes a row several times.
+//! Use `fence <= $1` if one holder writes a row several times.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +53,8 @@ fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// Rows updated by the present holder and by the stale one, and the balance after both.
+/// Returns the rows that the present holder updated, those that the stale one updated, and the
+/// balance after both.
 pub(crate) fn demo(locks: &Locks) -> Result<(usize, usize, i64), LockError> {
     let accounts = Accounts::default();
     let request = || locks.mutex("example:account:7").fenced();

@@ -1,8 +1,9 @@
-//! One leader among many, and another one when it is gone: `cargo run --example leadership`.
+//! One leader among many processes, and a new one when it is gone: `cargo run --example
+//! leadership`.
 //!
-//! Each process calls `lead`. One at a time runs the body; when its lock is lost (it was frozen, the
-//! server forgot, an operator ended its hold) the body is dropped the next time it yields, and the process
-//! stands in line again.
+//! Each process calls `lead`, and one at a time runs the body. The lock can be lost: the process
+//! froze, the server lost its data, or an operator ended the hold. Then the body is dropped the
+//! next time it yields, and the process queues again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use redis_locks::{LockError, Locks};
 use tokio::sync::Notify;
 
-/// Who led, in their order.
+/// The leaders, in order.
 type Terms = Arc<Mutex<Vec<String>>>;
 
 /// Leads until it is asked to stop; returns how many terms it led.
@@ -45,7 +46,7 @@ async fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// Two candidates; the first leader is deposed. Who led, in their order.
+/// Runs two candidates, and deposes the first leader. Returns the leaders, in order.
 pub(crate) async fn demo(locks: &Locks) -> Result<Vec<String>, LockError> {
     let (terms, stop) = (Terms::default(), Arc::new(Notify::new()));
     let run = |name| candidate(locks.clone(), name, Arc::clone(&terms), Arc::clone(&stop));

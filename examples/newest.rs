@@ -1,14 +1,15 @@
 //! The newest call wins: `cargo run --example newest`.
 //!
-//! A preview is drawn while its author types. Each key starts a call that ends the older ones, also on other
-//! machines: what they draw is out of date. The body of an older call has ended before a newer one begins.
+//! A preview is drawn while its author types. Each key press starts a call that ends the older
+//! ones, on all machines, because their previews are out of date. The body of an older call ends
+//! before a newer one begins.
 
 use std::time::Duration;
 
 use redis_locks::{LockError, Locks, redis_lock};
 use tokio::task::JoinSet;
 
-/// What is drawn; `None` where a newer call has come.
+/// The preview; `None` if a newer call has come.
 #[redis_lock(key = "example:preview:{document}", newest, on_superseded = Ok(None))]
 async fn preview(document: u64, text: String) -> Result<Option<String>, LockError> {
     println!("drawing {text:?}");
@@ -28,7 +29,7 @@ async fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// Five calls, faster than one can be drawn. What was drawn to its end.
+/// Makes five calls, faster than a preview can be drawn. Returns the previews that were completed.
 pub(crate) async fn demo(locks: &Locks) -> Result<Vec<String>, LockError> {
     let mut calls = JoinSet::new();
     for length in 1..="hello".len() {

@@ -1,9 +1,9 @@
-//! A mutex that a value owns, blocking or not, and that can be asked whether it still holds:
-//! `cargo run --example owned_mutex`.
+//! A value that owns a lock, async or blocking, and can check whether it still holds it: `cargo run
+//! --example owned_mutex`.
 
 use redis_locks::{Guard, LockError, LockState, Locks};
 
-/// Something that may exist once in the whole cluster.
+/// Something that may exist only once in the whole cluster.
 pub(crate) struct Leader {
     guard: Guard,
 }

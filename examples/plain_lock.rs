@@ -1,7 +1,7 @@
-//! A plain lock without expiry: `cargo run --example plain_lock`.
+//! A lock that never expires: `cargo run --example plain_lock`.
 //!
-//! It stands until its owner releases it. A holder that dies leaves it locked, which is what is
-//! wanted where a person must look before the work is done again. `force_release` is for that person.
+//! It stays until its owner releases it. A holder that dies leaves it locked. Use it if a person
+//! must check before the work is done again. That person ends it by `force_release`.
 
 use redis_locks::{LockError, Locks};
 

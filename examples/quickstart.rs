@@ -1,7 +1,7 @@
 //! One function, one at a time: `cargo run --example quickstart`.
 //!
-//! Locks inside this process, unless `REDIS_URL` names a server; then start it in two terminals
-//! at once, and watch them take turns.
+//! It locks inside this process. Set `REDIS_URL` to use a server, start it in two terminals at
+//! once, and watch them take turns.
 
 use std::time::Duration;
 

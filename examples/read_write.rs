@@ -1,7 +1,7 @@
-//! A lock for reading and writing with a longest reading time: `cargo run --example read_write`.
+//! A read-write lock with a limit on the reading time: `cargo run --example read_write`.
 //!
-//! A reader that hangs would keep every writer waiting. `max_hold` ends its hold; its guard says so,
-//! and `run` stops its body.
+//! A reader that hangs would block every writer. `max_hold` ends its hold. Its guard reports the
+//! loss, and `run` stops its body.
 
 use std::time::Duration;
 

@@ -1,17 +1,17 @@
 //! A lock that passes from one process to another: `cargo run --example request_to_worker`.
 //!
-//! A request takes the lock and answers at once; the work goes on in a worker, which gets the token
-//! with its job and ends the lock. Until the job is done, a second request for the same account is
-//! turned away.
+//! A request takes the lock and answers at once. The work continues in a worker, which gets the
+//! token with its job and releases the lock. Until the job is done, a second request for the same
+//! account is refused.
 
 use std::time::Duration;
 
 use redis_locks::{LockError, Locks, Token};
 
-/// How long a job may lie in the queue of jobs before its lock ends by itself.
+/// How long a job may stay in the job queue before its lock expires.
 const QUEUED: Duration = Duration::from_secs(60);
 
-/// What travels from the request to the worker, as text.
+/// The message from the request to the worker, as text.
 pub(crate) struct Job {
     pub(crate) account: String,
     pub(crate) token: String,
@@ -24,8 +24,8 @@ pub(crate) async fn accept(locks: &Locks, account: &str) -> Result<Option<Job>, 
     Ok(Some(Job { account: account.to_owned(), token: guard.detach().to_string() }))
 }
 
-/// The worker: it renews the lock while it works, and gives it back. A job whose lock has ended is
-/// not begun.
+/// The worker: it renews the lock while it works, and releases it. It does not start a job whose
+/// lock has expired.
 pub(crate) async fn work(locks: &Locks, job: &Job) -> Result<(), LockError> {
     let key = format!("example:export:{}", job.account);
     let token: Token = job.token.parse()?;

@@ -1,8 +1,8 @@
-//! A mutex around a scope, that waits, and repairs what was left without a ttl:
-//! `cargo run --example scoped_mutex`.
+//! A mutex around a scope that waits, and repairs a lock without a ttl: `cargo run --example
+//! scoped_mutex`.
 //!
-//! Old clients that did `SETNX`, then `EXPIRE`, and died in between left keys that block for ever.
-//! `repair_orphan` gives such a value a ttl, once, says so in the log, and waits for its end.
+//! Old clients that sent `SETNX`, then `EXPIRE`, and died in between left keys that block for ever.
+//! `repair_orphan` gives such a value a ttl, once, logs that, and waits for its end.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Calls that wait get the result of the one that runs: `cargo run --example share --features serde`.
+//! Waiting calls get the result of the running call: `cargo run --example share --features serde`.
 //!
-//! A hundred requests want the same exchange rate at the same time. One of them asks for it; the others wait,
-//! also on other machines, and get its answer. A request that comes later asks again: this is no cache.
+//! A hundred requests want the same exchange rate at the same time. One of them asks for it. The
+//! others wait, on all machines, and get its answer. A later request asks again: this is not a
+//! cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +30,7 @@ async fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// A hundred calls at once. What each got, and how often the service was asked.
+/// Makes a hundred calls at once. Returns what each got, and how often the service was asked.
 pub(crate) async fn demo(locks: &Locks) -> Result<(Vec<u32>, u32), LockError> {
     let (asked, mut calls) = (Arc::new(AtomicU32::new(0)), JoinSet::new());
     for _ in 0..100 {

@@ -1,7 +1,7 @@
-//! Jobs that share four devices, each with one of its own: `cargo run --example slot`.
+//! Ten jobs that share four devices, one device each: `cargo run --example slot`.
 //!
-//! A permit says that there is room for one more. Its slot says which of the places it is: a number that no
-//! other holder has, in all processes. It is the lowest that is free.
+//! A permit says that there is room for one more job. Its slot is the lowest free number, which no
+//! other holder has, in any process.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
-/// What ran where: the job, and its device.
+/// Each job with its device.
 type Log = Mutex<Vec<(u32, u32)>>;
 
 #[redis_lock(key = "example:gpu", permits = 4, slot = device, via = locks)]
@@ -32,7 +32,7 @@ fn main() -> Result<(), LockError> {
     Ok(())
 }
 
-/// Runs ten jobs at once, of which four fit.
+/// Starts ten jobs at once. Four of them can run at a time.
 pub(crate) fn demo(locks: &Locks) -> Result<Vec<(u32, u32)>, LockError> {
     let log = Log::default();
     thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! A crate whose unit tests run in parallel and never meet: `cargo test --example unit_tests`.
+//! Unit tests that run in parallel and don't affect each other: `cargo test --example unit_tests`.
 //!
-//! All tests use the same keys. `scope` gives each of them locks of its own, in memory; neither a
-//! server nor an order of the tests is needed, and a REDIS_URL in the shell does no harm.
+//! All tests use the same keys. `scope` gives each test a separate `Locks` in memory. The tests
+//! need no server and no order, and a REDIS_URL in the shell does no harm.
 
 use std::time::Duration;
 

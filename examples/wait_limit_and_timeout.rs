@@ -1,5 +1,5 @@
-//! Acquire with both a limit on the wait and a timeout of the lock, released only by its owner:
-//! `cargo run --example wait_limit_and_timeout`.
+//! A limit on the wait, a lease that is not renewed, and a release by the owner only: `cargo run
+//! --example wait_limit_and_timeout`.
 
 use std::time::Duration;
 

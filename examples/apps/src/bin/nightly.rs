@@ -1,4 +1,4 @@
-//! A job that each machine starts at about the same time, and that is to succeed once a night:
+//! A job that each machine starts at about the same time, and that must succeed once a night:
 //! `REDIS_URL=redis://localhost cargo run --bin nightly 2026-11-26`, in three shells.
 //!
 //! `once` remembers a success, so a machine that comes late does not run the job again. A failure is
@@ -8,7 +8,7 @@ use std::env;
 
 use redis_locks::{LockError, Locks, redis_lock};
 
-/// What became of the job on this machine.
+/// The outcome of the job on this machine.
 #[derive(Debug)]
 enum Outcome {
     Ran,

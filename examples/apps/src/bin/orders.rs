@@ -1,10 +1,10 @@
-//! A web service that charges an order once at a time, on however many machines it runs:
-//! `REDIS_URL=redis://localhost cargo run --bin orders`, then
-//! `curl -X POST localhost:3000/orders/7/charge` from two shells.
+//! A web service that runs one charge at a time for each order, across all its machines:
+//! `REDIS_URL=redis://localhost cargo run --bin orders`, then `curl -X POST
+//! localhost:3000/orders/7/charge` from two shells.
 //!
 //! Another request charges the order: 409, try again. The lock server is down: 503, nothing was
-//! charged. On SIGTERM the service takes no new requests, finishes those it has, and gives its locks
-//! back. `/readyz` is for a load balancer, `/metrics` for Prometheus.
+//! charged. On SIGTERM the service takes no new requests, finishes the running ones, and releases
+//! its locks. `/readyz` is for a load balancer, `/metrics` for Prometheus.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn audit(locks: &Locks) -> Result<String, Failure> {
     Ok("all orders are right\n".into())
 }
 
-/// Whether this instance should get requests: it does not end, and the lock server answers.
+/// Whether this instance should get requests: it is not shutting down, and the lock server answers.
 async fn ready(State(locks): State<Locks>) -> StatusCode {
     tokio::select! {
         biased;
@@ -89,7 +89,7 @@ pub fn app(locks: Locks) -> Router {
         .with_state(locks)
 }
 
-/// Collects the numbers of all locks, and shows them to Prometheus.
+/// Collects the metrics of all locks, and serves them to Prometheus.
 pub fn metrics() -> anyhow::Result<Router> {
     let seconds = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
     let recorder = PrometheusBuilder::new()

@@ -1,6 +1,6 @@
-//! A web service that takes each payment once, however often its client sends it:
-//! `REDIS_URL=redis://localhost cargo run --bin payments`, then twice
-//! `curl -i localhost:3000/payments -H 'x-user: ada' -H 'idempotency-key: 7f3e' -d 995`.
+//! A web service that makes each payment once, however often its client sends it:
+//! `REDIS_URL=redis://localhost cargo run --bin payments`, then twice `curl -i
+//! localhost:3000/payments -H 'x-user: ada' -H 'idempotency-key: 7f3e' -d 995`.
 //!
 //! The second answer is the first one, with `idempotent-replayed: true`. What a key promises is in
 //! `docs/IDEMPOTENCY.md`.
@@ -18,11 +18,11 @@ use axum::routing::post;
 use redis_locks::Locks;
 use redis_locks_tower::IdempotencyLayer;
 
-/// Who has sent a request, as the authentication has found.
+/// The user of a request, as found by authentication.
 #[derive(Clone)]
 struct User(String);
 
-/// Stands for your authentication, and believes everyone.
+/// A stand-in for your authentication, which trusts everyone.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let user = request.headers().get("x-user").and_then(|user| user.to_str().ok());
     let Some(user) = user.map(|user| User(user.to_owned())) else {

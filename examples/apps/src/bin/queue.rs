@@ -1,9 +1,9 @@
 //! A fleet of workers on one queue in a table: `REDIS_URL=redis://localhost cargo run --bin queue`,
 //! in as many shells as you like.
 //!
-//! The jobs of a queue are done one after the other, in their order, by whichever worker has the
-//! lock. A worker that was frozen while it held the lock and wakes up late is refused by the table
-//! itself: it keeps the largest number seen, and takes no smaller one.
+//! The worker that has the lock does the jobs of a queue one after the other, in order. The table
+//! refuses a worker that froze while it held the lock and wakes up late: it keeps the largest
+//! fencing number, and accepts no smaller one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SCHEMA: &str = "
     );
 ";
 
-/// The table, and the queue in it that is worked on.
+/// The table, and the queue that this worker serves.
 pub struct Queue {
     table: Connection,
     name: &'static str,
@@ -46,8 +46,8 @@ impl Queue {
         self.table.query_row(oldest, [self.name], |row| row.get(0)).optional().map(Option::flatten)
     }
 
-    /// Marks a job as done; `false` when a holder with a larger number was here, and nothing was
-    /// written.
+    /// Marks a job as done; `false` if a holder with a larger number was here first, and nothing
+    /// was written.
     pub fn done(&mut self, job: i64, worker: &str, fence: u64) -> rusqlite::Result<bool> {
         let transaction: Transaction<'_> =
             self.table.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -74,8 +74,8 @@ impl Queue {
     }
 }
 
-/// Works until nothing is left, and returns how many jobs this worker did. The lock is given back
-/// after each job, so that the others come to their turn.
+/// Works until no job is left, and returns how many jobs this worker did. It releases the lock
+/// after each job, so that other workers get their turn.
 pub fn work(locks: &Locks, queue: &mut Queue, worker: &str) -> anyhow::Result<u32> {
     let key = format!("queue:{}", queue.name);
     let mut done = 0;
