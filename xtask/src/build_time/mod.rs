@@ -1,6 +1,8 @@
 //! Measures the build time of annotated functions, compared with the same lock written by hand and
 //! with `#[async_trait]`.
 
+mod whole;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -47,10 +49,11 @@ const STYLES: [Style; 4] = [
     },
 ];
 
-/// Prints the time and code that a function costs in each style, and the time of a clean build of
-/// the macro crate.
+/// Prints what a whole program costs beside one with the driver alone, what a function costs in each style,
+/// and the time of a clean build of the macro crate.
 pub(crate) fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in a folder")?;
+    whole::run(root)?;
     functions(root)?;
     from_nothing(root)
 }
