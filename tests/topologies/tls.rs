@@ -11,7 +11,7 @@ use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
 
 /// Servers that differ, as far as they speak TLS.
-fn binaries() -> Vec<ServerBinary> {
+pub(crate) fn binaries() -> Vec<ServerBinary> {
     let each = [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten();
     let (all, others): (Vec<_>, Vec<_>) = each.partition(ServerBinary::speaks_tls);
     for binary in others {
@@ -20,7 +20,7 @@ fn binaries() -> Vec<ServerBinary> {
     all
 }
 
-fn certificates() -> Option<Certificates> {
+pub(crate) fn certificates() -> Option<Certificates> {
     let made = Certificates::new();
     if made.is_none() {
         testbed::report_skipped("there is no openssl");
@@ -29,7 +29,7 @@ fn certificates() -> Option<Certificates> {
 }
 
 /// With the authority that has signed what the servers show.
-fn trusting(builder: LocksBuilder, certificates: &Certificates) -> LocksBuilder {
+pub(crate) fn trusting(builder: LocksBuilder, certificates: &Certificates) -> LocksBuilder {
     builder.tls_authority(fs::read(certificates.authority_file()).unwrap()).outage(ms(5_000))
 }
 

@@ -13,6 +13,8 @@ use testbed::{Cluster, Sentinel, Server, ServerBinary, eventually};
 use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 use crate::rights::is_handed_over;
+#[cfg(feature = "rustls")]
+use crate::tls;
 use gate::Gate;
 use vault::{PERIOD, Vault, connections};
 
@@ -62,6 +64,8 @@ fn survive(
         crowd.all_are_held();
     }
     vault.stop();
+    // Connections are closed with the last of their managers.
+    let managers = (crowd.one.clone(), crowd.other.clone());
     crowd.give_back();
     let (mut long, mut fewest, mut most) = (0, usize::MAX, 0);
     gate.each(|session| {
@@ -74,6 +78,7 @@ fn survive(
         }
     });
     let issued = vault.issued();
+    drop(managers);
     println!("{long} connections sent {fewest} to {most} of {issued} passwords");
     // Each of two managers has one for commands and one for messages.
     assert!(long >= 4, "the connections went on: {long}");
@@ -179,6 +184,26 @@ fn cr3_the_connections_to_each_node_of_a_cluster_follow_the_password() {
     is_handed_over(crowd.one.mutex("job"), crowd.other.mutex("job"));
     crowd.give_back();
     cluster.assert_clean();
+}
+
+#[cfg(feature = "rustls")]
+#[test]
+fn cr3_the_connections_over_tls_follow_the_password() {
+    let Some(certificates) = tls::certificates() else { return };
+    for binary in tls::binaries().into_iter().filter(|binary| binary.version() >= (6, 2, 0)) {
+        let server = Server::builder().binary(binary).tls(&certificates).start();
+        let vault = Vault::of("app", [&server]);
+        let open = || {
+            let builder = Locks::builder().url(server.tls_url()).credentials(vault.provider());
+            tls::trusting(builder, &certificates)
+        };
+        let crowd = Crowd::gather(50, open);
+        is_handed_over(crowd.one.mutex("job"), crowd.other.mutex("job"));
+        follow(&vault, &[&server], "app");
+        is_handed_over(crowd.one.mutex("job"), crowd.other.mutex("job"));
+        crowd.give_back();
+        server.assert_clean();
+    }
 }
 
 #[test]
