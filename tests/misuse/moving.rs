@@ -59,8 +59,8 @@ async fn the_default_namespace_stands_before_each_key() -> Result<(), LockError>
 
 #[tokio::test]
 async fn templates_escape_values_and_mutexes_take_the_text() -> Result<(), LockError> {
-    says("FROM-REDLOCK.md", "`file:{path}` with `a/b` is `file:a%2Fb` here");
-    says("FROM-REDLOCK.md", "and runs beside their `file:a/b`");
+    says("FROM-REDLOCK.md", "`file:{path}` with `a/b` becomes `file:a%2Fb`");
+    says("FROM-REDLOCK.md", "which does not exclude their `file:a/b`");
     let server = Server::start();
     let locks = bare(&server);
     assert!(they_get(&server, "file:a/b"));
@@ -75,7 +75,7 @@ async fn templates_escape_values_and_mutexes_take_the_text() -> Result<(), LockE
 
 #[tokio::test]
 async fn a_lock_of_redisson_is_foreign_and_left_alone() -> Result<(), LockError> {
-    says("FROM-REDISSON.md", "Redisson keeps a lock as a hash");
+    says("FROM-REDISSON.md", "Redisson stores a lock as a hash");
     says("FROM-REDISSON.md", "a plain `SET key token NX PX ttl`");
     let server = Server::start();
     let locks = bare(&server);

@@ -48,14 +48,16 @@ impl Terms {
             1 => (None, Some(random.millis(1..1_000))),
             _ => (None, None),
         };
+        let (waits, fair, renew) = (!random.once_in(6), !random.once_in(8), !random.once_in(12));
         Self {
             ttl,
-            waits: !random.once_in(6),
-            fair: !random.once_in(8),
-            renew: !random.once_in(12),
+            waits,
+            fair,
+            renew,
             linger: lingers.then(|| random.millis(1..2_000)),
             min_hold,
-            max_hold,
+            // A hold without renewal ends with its ttl, so the two are refused together.
+            max_hold: max_hold.filter(|_| renew),
             margin: if random.once_in(4) { random.millis(1..1_000) } else { Duration::ZERO },
             max_waiters: random.once_in(10).then(|| 1 + random.below(3) as usize),
         }
