@@ -10,8 +10,10 @@ use testbed::{Program, Server, eventually};
 
 use super::{SECOND, locks};
 
-/// Writes `A` every 50 ms. A signal ends it half a second later.
+/// Writes `A` every 50 ms. A signal ends it half a second later. Not by dash, which starts `sleep` with vfork:
+/// where Ctrl-Z stops that child before it has become `sleep`, dash itself never stops.
 const WORKER: &str = r#"
+[ -n "$BASH_VERSION" ] || exec bash worker
 exec 2> /dev/null
 echo $$ > pid
 trap 'left=10' TERM INT HUP
@@ -25,6 +27,7 @@ done
 
 /// Writes `A` every 50 ms. Only KILL ends it.
 const STUBBORN: &str = r#"
+[ -n "$BASH_VERSION" ] || exec bash stubborn
 echo $$ > pid
 trap '' TERM INT HUP
 while :; do echo A >> "$LOG"; sleep 0.05; done
