@@ -80,3 +80,46 @@ async fn follow(mut login: Login, mut connection: MultiplexedConnection, quiet: 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use testbed::Server;
+
+    use super::*;
+    use crate::domain::credentials::Credentials;
+
+    /// How many times the server has executed `AUTH`.
+    fn authentications(server: &Server) -> u64 {
+        let stats: String = server.run("INFO commandstats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_auth:calls="));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_connection_in_a_transaction_gets_no_auth_until_that_has_ended() {
+        let server = Server::start();
+        let source = CredentialSource::new(Arc::new(|| {
+            Box::pin(async { Ok(Credentials::new("default", "first")) })
+        }));
+        let login = source.login(Duration::from_secs(10)).await.unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut driver = Driver::new(connection, Some(login));
+        let quiet = driver.quiet().await;
+        let before = authentications(&server);
+        source.publish(Credentials::new("default", "second"));
+        for _ in 0..100 {
+            driver.ask(&redis::cmd("PING")).await.unwrap();
+        }
+        assert_eq!(authentications(&server), before, "it is in a transaction");
+        drop(quiet);
+        let authenticates = async {
+            while authentications(&server) == before {
+                driver.ask(&redis::cmd("PING")).await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), authenticates).await.unwrap();
+    }
+}

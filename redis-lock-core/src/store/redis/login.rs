@@ -57,6 +57,12 @@ impl CredentialSource {
         })
     }
 
+    /// As if the provider had answered.
+    #[cfg(test)]
+    pub(super) fn publish(&self, credentials: Credentials) {
+        self.known.answers.send_replace(Some(credentials));
+    }
+
     /// Looks at a reply: the server may want other credentials.
     pub(super) fn hear(&self, reply: &Value) {
         if let Value::ServerError(error) = reply
