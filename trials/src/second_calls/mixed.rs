@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
-use redis_locks::{LockError, LockRequest, Locks};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use redis_locks::{LockError, LockRequest, Locks, Origin};
 use testbed::Server;
 
 /// Makes the folder that says that a body runs, and says on its output when there is one already.
@@ -27,7 +27,9 @@ struct Counts {
 pub(super) fn run(time: Duration, old: &Path) -> Result<()> {
     let (server, dir) = (Server::start(), tempfile::tempdir()?);
     let (inside, over, url) = (dir.path().join("inside"), AtomicBool::new(false), server.url());
-    let sorts = ["older version", "newest", "queue", "plain"].map(|name| (name, Counts::default()));
+    let sorts = ["older version", "newest", "queue", "share", "plain"]
+        .map(|name| (name, Counts::default()));
+    marks(old, &url)?;
     let begun = Instant::now();
     thread::scope(|scope| {
         let mut callers = Vec::new();
@@ -37,6 +39,7 @@ pub(super) fn run(time: Duration, old: &Path) -> Result<()> {
                 callers.push(scope.spawn(move || {
                     let ended = match *name {
                         "older version" => calls_of_old(old, url, inside, over, counts),
+                        "share" => calls_that_share(url, inside, over, counts),
                         name => calls(name, url, inside, over, counts),
                     };
                     over.store(true, Ordering::SeqCst);
@@ -122,6 +125,49 @@ fn calls(name: &str, url: &str, inside: &Path, over: &AtomicBool, counts: &Count
             }
             Err(error) => return Err(error.into()),
         }
+    }
+    Ok(())
+}
+
+fn calls_that_share(url: &str, inside: &Path, over: &AtomicBool, counts: &Counts) -> Result<()> {
+    let locks = Locks::open(url)?;
+    while !over.load(Ordering::SeqCst) {
+        let reply = locks.mutex("job").share().blocking_call(|_| {
+            if fs::create_dir(inside).is_err() {
+                counts.overlaps.fetch_add(1, Ordering::SeqCst);
+            }
+            thread::sleep(Duration::from_millis(30));
+            let _ = fs::remove_dir(inside);
+            Ok::<_, LockError>(())
+        })?;
+        let count = if reply.origin() == Origin::Body { &counts.ran } else { &counts.ended };
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// What was done by a program of one version is not done again by the other, and a mark of the older one has no
+/// value to replay.
+fn marks(old: &Path, url: &str) -> Result<()> {
+    let locks = Locks::open(url)?;
+    let runs = |key: &str| -> Result<bool> {
+        let mut run = Command::new(old);
+        run.args(["run", key, "--once", "1m", "--", "echo", "ran"]).env("REDIS_URL", url);
+        Ok(!run.stderr(Stdio::null()).output().context("the older program")?.stdout.is_empty())
+    };
+    let call = |key: &str| {
+        let request = locks.mutex(key).once(Duration::from_secs(60)).replay();
+        request.blocking_call(|_| Ok::<_, LockError>(7))
+    };
+    ensure!(runs("old-first")?, "the older program has not run");
+    let outcome = call("old-first");
+    ensure!(matches!(outcome, Err(LockError::Done { .. })), "an older mark gave {outcome:?}");
+    ensure!(call("new-first")?.origin() == Origin::Body, "nobody had done that");
+    ensure!(!runs("new-first")?, "the older program has done it again");
+    ensure!(call("new-first")?.into_value() == 7, "the value is not the one that was stored");
+    println!("marks: each version finds those of the other");
+    for key in ["old-first", "new-first"] {
+        locks.blocking_force_release(key, "the trial has seen it")?;
     }
     Ok(())
 }
