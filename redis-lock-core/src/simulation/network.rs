@@ -71,7 +71,8 @@ impl Wire for SimulatedWire {
         Ok(Filled { received, more: pipe.is_ended })
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sending = !self.is_flushed();
         lock(&self.pipe).poll_ready(context, sending)
     }
 

@@ -39,12 +39,12 @@ pub(crate) trait Wire: Send {
     /// Takes in what has arrived.
     fn fill(&mut self) -> io::Result<Filled>;
 
-    /// Ready when something may have arrived. If `sending`, also ready when more can be sent. Only the
-    /// task that polled last is woken. The first poll registers the wire with the current runtime.
+    /// Ready when something may have arrived, or when more of what is unsent can be sent. Only the task
+    /// that polled last is woken. The first poll registers the wire with the current runtime.
     ///
     /// # Errors
     /// When it can't be registered, or its runtime shuts down. A later poll tries again.
-    fn poll_ready(&mut self, _: &mut Context<'_>, _sending: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Pending
     }
 

@@ -159,9 +159,8 @@ impl Traffic {
 
     /// For the reader: ready when something may have arrived, or when more can be sent.
     pub(crate) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sending = !self.is_sent();
         match &mut self.connection {
-            ConnectionState::Up(up) => up.wire.poll_ready(context, sending),
+            ConnectionState::Up(up) => up.wire.poll_ready(context),
             _ => Poll::Pending,
         }
     }

@@ -274,11 +274,11 @@ impl Node {
 
     /// Ready when there is another connection, or something may have arrived. A connection that can't be
     /// registered is read whenever another one is.
-    pub(super) fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<()> {
+    pub(super) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.slot.poll_news(context).is_ready() {
             return Poll::Ready(());
         }
-        match self.wire.as_mut().map(|wire| wire.poll_ready(context, sending)) {
+        match self.wire.as_mut().map(|wire| wire.poll_ready(context)) {
             Some(Poll::Ready(Ok(()))) => Poll::Ready(()),
             _ => Poll::Pending,
         }

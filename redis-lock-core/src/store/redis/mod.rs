@@ -413,7 +413,8 @@ impl Wire for RedisWire {
         self.line.fill()
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sending = !self.is_flushed();
         self.line.poll_ready(context, sending)
     }
 

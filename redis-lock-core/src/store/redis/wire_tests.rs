@@ -1,9 +1,12 @@
 //! What a connection sends, in its order, over a socket that takes little at a time.
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::runtime::Builder;
 
 use super::RedisWire;
 use super::conversation::Conversation;
@@ -89,4 +92,20 @@ fn a_buffer_that_is_never_empty_does_not_grow() {
         push_some(&mut wire, (arrived.len() / size) as u64);
     }
     assert!(wire.buffered() < 2 * backlog, "{} bytes of {backlog}", wire.buffered());
+}
+
+/// A quorum polls all connections at once.
+#[test]
+fn only_a_connection_with_unsent_bytes_is_ready_when_its_socket_takes_more() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let ((mut full, mut there), (mut idle, _there)) = (wire(), wire());
+    push(&mut full, 0..MANY);
+    full.flush().unwrap();
+    assert!(!full.is_flushed() && idle.is_flushed());
+    read(&mut there, &mut Vec::new());
+    let ready = poll_fn(|context| {
+        assert!(idle.poll_ready(context).is_pending(), "it has nothing to send");
+        full.poll_ready(context)
+    });
+    runtime.block_on(ready).unwrap();
 }

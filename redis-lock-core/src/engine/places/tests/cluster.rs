@@ -333,7 +333,7 @@ impl Wire for NodeWire {
         Ok(Filled { received: !self.replies.is_empty(), more: false })
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.node.cluster.answered[self.node.node].poll_woken(context).map(Ok)
     }
 

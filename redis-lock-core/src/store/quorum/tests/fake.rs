@@ -160,7 +160,7 @@ impl Wire for FakeWire {
         }
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.line.lock().unwrap().inbox.poll_news(context)
     }
 

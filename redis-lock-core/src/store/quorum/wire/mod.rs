@@ -217,10 +217,10 @@ impl Wire for QuorumWire {
         self.decided.pop_front()
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // All are polled, so that each wakes this task.
         let nodes = self.nodes.iter_mut().skip(usize::from(planted!(NodeUnwatched)));
-        let polled = nodes.map(|node| node.poll_ready(context, sending));
+        let polled = nodes.map(|node| node.poll_ready(context));
         polled.fold(Poll::Pending, |all, node| if node.is_ready() { node } else { all }).map(Ok)
     }
 

@@ -270,8 +270,8 @@ impl Wire for ReplicatedWire {
         Ok(Filled { received, more: filled.more || line.more })
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        if let ready @ Poll::Ready(_) = self.inner.poll_ready(context, sending) {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let ready @ Poll::Ready(_) = self.inner.poll_ready(context) {
             return ready;
         }
         if let ready @ Poll::Ready(_) = self.slot.poll_news(context) {

@@ -215,9 +215,9 @@ fn a_second_connection_that_cannot_be_watched_does_not_keep_the_first_one_from_i
     assert!(matches!(line.poll_ready(&mut context, false), Poll::Ready(Err(_))));
     let mut scene = Scene::new();
     scene.wire.slot.put(Ok(line));
-    assert!(scene.wire.poll_ready(&mut context, false).is_ready(), "there is a new connection");
+    assert!(scene.wire.poll_ready(&mut context).is_ready(), "there is a new connection");
     scene.wire.line = scene.wire.slot.take().pop_front().and_then(Result::ok);
-    assert!(scene.wire.poll_ready(&mut context, false).is_pending());
+    assert!(scene.wire.poll_ready(&mut context).is_pending());
     scene.wire.slot.wake();
     assert_eq!(wakes.count(), 1);
 }

@@ -196,8 +196,8 @@ impl Wire for TransactionWire {
         })
     }
 
-    fn poll_ready(&mut self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        match self.link.poll_ready(context, sending) {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.link.poll_ready(context) {
             Poll::Pending => self.inbox.poll_news(context),
             ready @ Poll::Ready(_) => ready,
         }

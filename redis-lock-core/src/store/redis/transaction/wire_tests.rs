@@ -94,7 +94,7 @@ impl Scene {
         self.run_task(1);
         let _entered = self.runtime.enter();
         let task = wakes.waker();
-        let ready = self.wire.poll_ready(&mut Context::from_waker(&task), false);
+        let ready = self.wire.poll_ready(&mut Context::from_waker(&task));
         while self.wire.fill().unwrap().more {}
         ready.is_ready()
     }
