@@ -18,10 +18,6 @@ use crate::support::*;
 /// Everything but scripts.
 pub(crate) const NO_SCRIPTS: &str = "app on >secret ~* &* +@all -eval -evalsha";
 
-/// What Redis 2.2 has, and a user needs: no milliseconds, no clock, no queue.
-const OLD: &str = "old on >secret ~* &* -@all +ping +info +select +set +setnx +setex +get +del +exists \
-    +ttl +expire +persist +watch +unwatch +multi +exec +discard +publish +subscribe +unsubscribe";
-
 pub(crate) async fn never(server: &Server) -> Locks {
     Locks::builder().url(server.url()).scripting(Scripting::Never).connect().await.unwrap()
 }
@@ -343,35 +339,6 @@ fn s3_processes_with_and_without_scripts_lose_no_update() {
         }
         server.assert_clean();
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s5_the_commands_of_redis_2_2_are_enough_for_a_mutex_in_whole_seconds() {
-    if is_before(6, 0) {
-        testbed::skip!("needs a server with users")
-    }
-    let server = Server::builder().user(OLD).start();
-    let url = as_user(&server, "old");
-    let (one, other) = (Locks::connect(&url).await.unwrap(), Locks::connect(&url).await.unwrap());
-    let guard = one.mutex(KEY).ttl(ms(1_500)).acquire().await.unwrap();
-    assert!(server.pttl(WIRE).unwrap() > 1_500, "never shorter than was asked for");
-    assert!(other.mutex(KEY).try_acquire().await.unwrap().is_none());
-    let waiting = tokio::spawn(other.mutex(KEY).ttl(LONG).acquire());
-    // Leases of whole seconds: this is two of them.
-    stays(ms(4_000), "it is renewed, and waited for", || guard.is_held() && !waiting.is_finished())
-        .await;
-    guard.release().await.unwrap();
-    let guard = waiting.await.unwrap().unwrap();
-    guard.extend(LONG * 2).await.unwrap();
-    guard.verify().await.unwrap();
-    let error = one.mutex("other").fenced().acquire().await.unwrap_err();
-    assert!(error.to_string().contains("2.6"), "{error}");
-    assert_eq!(one.status(KEY).await.unwrap().holders[0].token, *guard.token());
-    guard.release().await.unwrap();
-    let lasting = one.mutex(KEY).never_expires().acquire().await.unwrap();
-    assert_eq!(server.run::<i64>("PTTL lock:job"), -1);
-    lasting.release().await.unwrap();
-    server.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

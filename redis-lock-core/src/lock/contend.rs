@@ -231,7 +231,6 @@ impl<W> Machine<W> {
                 fair: demand.terms.fair,
                 fences,
                 slotted: demand.terms.slotted,
-                once: demand.terms.once.is_some(),
                 share: demand.terms.share,
                 repair_orphan: demand.terms.repair_orphan,
                 most_waiting: demand.terms.queue,

@@ -144,8 +144,6 @@ pub(crate) struct Acquire {
     pub(crate) fences: u32,
     /// Whether to give it a slot. Only for permits.
     pub(crate) slotted: bool,
-    /// Whether the lock may be completed, which needs a server that can keep a mark.
-    pub(crate) once: bool,
     /// Whether the value of a body that shares it is wanted. Only for a mutex.
     pub(crate) share: bool,
     pub(crate) repair_orphan: Option<Duration>,
@@ -176,7 +174,6 @@ impl Acquire {
             fair: true,
             fences: 0,
             slotted: false,
-            once: false,
             share: false,
             repair_orphan: None,
             most_waiting: None,

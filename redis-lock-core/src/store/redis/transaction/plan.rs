@@ -9,14 +9,14 @@ use redis::Cmd;
 use super::snapshot::{Snapshot, Standing, digest, seen, shown, unmarked};
 use super::writes::Writes;
 use crate::domain::clock::Moment;
-use crate::domain::fault::{Fault, FaultClass};
+use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::Entry;
 use crate::store::memory::{State, hint_of};
 use crate::store::redis::decode;
-use crate::store::redis::dialect::{Dialect, words};
+use crate::store::redis::dialect::{Dialect, expire, words};
 use crate::store::redis::listen::plain;
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, Verb};
@@ -80,9 +80,7 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
         Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
         Verb::Force { .. } if is_other => refuse(Fault::needs_scripts("a lock that several hold")),
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
-        Verb::Release { tombstone, token, waited_for, keep, .. }
-            if terms.frugal || terms.dialect == Dialect::Seconds =>
-        {
+        Verb::Release { token, waited_for, keep, .. } if terms.frugal => {
             // `min_hold` does without a value of its own where none can be written in place of the token.
             let keep = keep.clone().map(|keep| match Mark::read_done(&keep.mark) {
                 // A full server may still have room for the mark.
@@ -90,8 +88,7 @@ fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Dec
                 None => Keep { mark: Arc::clone(token), ..keep },
             });
             let (token, waited_for) = (Arc::clone(token), *waited_for);
-            let tombstone = tombstone.filter(|_| !terms.frugal);
-            let verb = Verb::Release { token, waited_for, keep, share: None, tombstone };
+            let verb = Verb::Release { token, waited_for, keep, share: None, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }
         _ => by_model(command, snapshot, terms),
@@ -106,16 +103,6 @@ fn decide_acquire(
 ) -> Decision {
     if snapshot.entry.tombstones.contains_key(&acquire.token) {
         return done(Answer::Tombstone);
-    }
-    if acquire.once && terms.dialect == Dialect::Seconds {
-        let what = "once needs the command SET with PX and XX, which this server lacks or denies: \
-                    Redis has it from 2.6.12 on";
-        return refuse(Fault::new(FaultClass::Unsupported, what));
-    }
-    if acquire.fences > 0 && terms.dialect == Dialect::Seconds {
-        let what = "a fencing number needs the commands TIME and PEXPIRE, which this server lacks \
-                    or denies: Redis has them from 2.6 on";
-        return refuse(Fault::new(FaultClass::Unsupported, what));
     }
     let value = match &snapshot.lock {
         Standing::Other => return Err(NextStep::AskType(snapshot.now)),
@@ -133,7 +120,7 @@ fn decide_acquire(
     let mut planned = acquire_by_model(command, acquire, &repaired, terms)?;
     if let Answer::Busy(blocker) = &mut planned.answer {
         blocker.repaired = true;
-        planned.writes.push(terms.dialect.expire(command.names.main(), grace));
+        planned.writes.push(expire(command.names.main(), grace));
     }
     Ok(planned)
 }
@@ -234,8 +221,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         Err(fault) => return refuse(fault),
     };
     let after = state.into_entry(command.names.main());
-    let (names, dialect) = (&command.names, terms.dialect);
-    let compared = Writes { names, dialect, snapshot, before: &before, after: &after };
+    let compared = Writes { names: &command.names, snapshot, before: &before, after: &after };
     let (writes, asked) = compared.commands();
     let is_marked = after.holders.first().is_some_and(|holder| holder.waited_for);
     let granted = grants.into_iter().map(|(channel, token)| {

@@ -73,18 +73,17 @@ pub(super) struct Snapshot {
 }
 
 impl ReadPlan {
-    pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
+    pub(super) fn of(command: &Command) -> Self {
         let names = &command.names;
-        let has_queue = dialect != Dialect::Seconds;
-        let (mut queue, mut latest, mut fence) = (has_queue, false, false);
+        let (mut queue, mut latest, mut fence) = (true, false, false);
         let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
             Verb::Acquire(acquire) => {
-                fence = acquire.fences > 0 && has_queue;
-                latest = acquire.newest.is_some() && has_queue;
+                fence = acquire.fences > 0;
+                latest = acquire.newest.is_some();
             }
             Verb::Newer { .. } => {
-                (queue, latest) = (false, has_queue);
+                (queue, latest) = (false, true);
                 tombstones.clear();
             }
             // Unless the release writes a tombstone, an older one only says why the token has nothing.
@@ -92,7 +91,7 @@ impl ReadPlan {
             Verb::Force { tokens, .. } => {
                 tombstones = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
-            Verb::Look => fence = has_queue,
+            Verb::Look => fence = true,
             Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
                 // Nothing but the lock's own key: where its slot is being moved, a node answers only
                 // for keys that it has.
@@ -129,7 +128,7 @@ impl ReadPlan {
     }
 
     pub(super) fn reads(&self, names: &Names, dialect: Dialect) -> Vec<Cmd> {
-        let mut reads = vec![dialect.value(names.main()), dialect.left(names.main())];
+        let mut reads = vec![dialect.value(names.main()), words(["PTTL", names.main()])];
         if self.queue {
             let mut queue = words(["ZRANGE", &names.queue()]);
             queue.arg(0).arg(-1).arg("WITHSCORES");
@@ -176,7 +175,7 @@ impl Snapshot {
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let (lock, left) = standing(next()?, next()?, dialect)?;
+        let (lock, left) = standing(next()?, next()?)?;
         // Without a queue only distances count.
         let mut now = Moment::START.after(Duration::from_secs(1));
         let (mut entry, mut last_ticket) = (Entry::default(), None);
@@ -348,18 +347,14 @@ pub(super) fn is_ours(value: &str) -> bool {
 }
 
 /// The value at the key, and the rest of its ttl, if it has one.
-fn standing(
-    value: Value,
-    left: Value,
-    dialect: Dialect,
-) -> Result<(Standing, Option<Duration>), Fault> {
+fn standing(value: Value, left: Value) -> Result<(Standing, Option<Duration>), Fault> {
     let Some(value) = tolerated(value)? else { return Ok((Standing::Other, None)) };
     let left: i64 = parsed(left)?;
     // Or the key expired between the two commands.
     let bytes = parsed::<Option<Vec<u8>>>(value)?.filter(|_| left != -2);
     let Some(bytes) = bytes else { return Ok((Standing::Nothing, None)) };
     let text = text_or_hex(&bytes);
-    Ok((Standing::Value { bytes, text }, dialect.read_left(left)))
+    Ok((Standing::Value { bytes, text }, decode::left(left)))
 }
 
 /// The fencing counter.

@@ -51,7 +51,7 @@ impl TransactionSteps {
 
     /// The keys that are watched, and the commands that read them.
     pub(crate) fn begin(&mut self) -> (Vec<String>, Vec<Cmd>) {
-        let plan = self.plan.insert(ReadPlan::of(&self.command, self.terms.dialect));
+        let plan = self.plan.insert(ReadPlan::of(&self.command));
         let reads = plan.reads(&self.command.names, self.terms.dialect);
         (plan.watch.clone(), reads)
     }
@@ -145,7 +145,7 @@ fn relies_on_lock(answer: &Answer) -> bool {
 impl TransactionSteps {
     /// A command as the simulation executes it.
     pub(crate) fn simulated(command: Command, channel: Arc<str>) -> Self {
-        Self::new(command, channel, Dialect::Millis, true)
+        Self::new(command, channel, Dialect::Values, true)
     }
 
     /// The answer if the key has a value of another type.

@@ -48,7 +48,7 @@ pub(in crate::store::redis) fn wire(
 ) -> Connected {
     let dialect = match found.atomic_by {
         AtomicBy::Transactions(dialect) => dialect,
-        AtomicBy::Scripts => Dialect::Millis,
+        AtomicBy::Scripts => Dialect::Values,
     };
     Box::new(TransactionWire {
         link,
@@ -82,11 +82,11 @@ impl TransactionWire {
 
     fn goes_on_link(&self, command: &Command) -> bool {
         match &command.verb {
-            Verb::Take { .. } => self.setting.dialect != Dialect::Seconds,
             Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
                 self.found.delete.is_native()
             }
-            Verb::Ping
+            Verb::Take { .. }
+            | Verb::Ping
             | Verb::Probe
             | Verb::Scan { .. }
             | Verb::Fetch

@@ -13,12 +13,11 @@ use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, StoredWaiter};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::dialect::{Dialect, words};
+use crate::store::redis::dialect::{expire, set, words};
 
 /// Compares a lock before and after a command.
 pub(super) struct Writes<'a> {
     pub(super) names: &'a Names,
-    pub(super) dialect: Dialect,
     pub(super) snapshot: &'a Snapshot,
     pub(super) before: &'a Entry,
     pub(super) after: &'a Entry,
@@ -50,12 +49,12 @@ impl Writes<'_> {
                 self.same_holder(before, after, out)
             }
             (before, Some(after)) => {
-                let mut set = self.dialect.set(main, value_of(after), self.left(after.end));
+                let mut cmd = set(main, value_of(after), self.left(after.end));
                 if before.is_some() && Mark::read(&after.token).is_some() {
                     // Where the token's lease has ended since, no mark is made.
-                    set.arg("XX");
+                    cmd.arg("XX");
                 }
-                out.push(set);
+                out.push(cmd);
                 None
             }
         }
@@ -74,7 +73,7 @@ impl Writes<'_> {
         if newly_marked {
             // The rest of the lease was read a moment ago, so this lengthens the lease by that
             // moment at most. One that has ended since stays ended.
-            let mut mark = self.dialect.set(main, self.snapshot.marked()?, self.left(after.end));
+            let mut mark = set(main, self.snapshot.marked()?, self.left(after.end));
             mark.arg("XX");
             out.push(mark);
             return self.ask_to_hand_over(after);
@@ -86,7 +85,7 @@ impl Writes<'_> {
         }
         if after.end != before.end {
             out.push(match self.left(after.end) {
-                Some(left) => self.dialect.expire(main, left),
+                Some(left) => expire(main, left),
                 None => words(["PERSIST", main]),
             });
         }
@@ -136,7 +135,7 @@ impl Writes<'_> {
         out.push(cmd);
         let end = self.after.queue_end.unwrap_or(waiter.until);
         let lasts = end.since(self.snapshot.now);
-        out.extend([&queue, &waiters].map(|key| self.dialect.expire(key, lasts)));
+        out.extend([&queue, &waiters].map(|key| expire(key, lasts)));
     }
 
     /// The ticket of the place that a newest call takes from the one before it.
@@ -170,7 +169,7 @@ impl Writes<'_> {
             && self.before.value.is_none()
         {
             let lasts = Some(until.since(self.snapshot.now));
-            out.push(self.dialect.set(&self.names.value(), value.as_str(), lasts));
+            out.push(set(&self.names.value(), value.as_str(), lasts));
         }
     }
 
@@ -197,7 +196,7 @@ impl Writes<'_> {
         if let Some(end) =
             self.after.latest_end.filter(|_| self.after.latest_end != self.before.latest_end)
         {
-            out.push(self.dialect.expire(&key, end.since(self.snapshot.now)));
+            out.push(expire(&key, end.since(self.snapshot.now)));
         }
     }
 
@@ -223,7 +222,7 @@ impl Writes<'_> {
                     cmd.arg(&**token).arg("");
                 });
                 out.push(cmd);
-                out.push(self.dialect.expire(&key, until.since(self.snapshot.now)));
+                out.push(expire(&key, until.since(self.snapshot.now)));
             }
         }
     }
@@ -236,18 +235,14 @@ impl Writes<'_> {
         }
         let lasts = after.until.since(self.snapshot.now);
         let text = format!("{number} {owner}");
-        out.push(self.dialect.set(&self.names.fence(), &text, Some(lasts)));
+        out.push(set(&self.names.fence(), &text, Some(lasts)));
     }
 
     fn tombstones(&self, out: &mut Vec<Cmd>) {
         for (token, tombstone) in &self.after.tombstones {
             if tombstone.until != Moment::NEVER {
                 let lasts = Some(tombstone.until.since(self.snapshot.now));
-                out.push(self.dialect.set(
-                    &self.names.tombstone(token),
-                    tombstone.reason.as_bytes(),
-                    lasts,
-                ));
+                out.push(set(&self.names.tombstone(token), tombstone.reason.as_bytes(), lasts));
             }
         }
     }
