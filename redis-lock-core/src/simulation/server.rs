@@ -9,14 +9,13 @@ use super::clock::{MILLI, SECOND, true_time};
 use super::planned_trouble::Refusal;
 use super::stay::{Left, Stay, forget_oldest};
 use super::transaction_server::{TransactionServer, goes_on_link};
-use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::store::memory::entry::Entry;
 use crate::store::memory::holders::Holders;
-use crate::store::memory::{State, hint_of};
+use crate::store::memory::{State, To};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
 
 #[derive(Default)]
@@ -127,27 +126,32 @@ impl SimulatedServer {
             let is_heard = self.subscriber(node, manager).is_some();
             let channel = if is_heard { command.names.channel(manager) } else { "-".into() };
             let answer = self.at_once(command, (node, &channel), now, messages);
-            self.conclude(node, command, &answer, now);
+            self.conclude(command, &answer, now);
             return (answer, false);
         }
+        // A holder gets its message by the channel of whoever asks.
+        let asks = matches!(command.verb, Verb::Acquire(_));
+        let is_deaf = asks && self.subscriber(node, manager).is_none();
         let subscribers = &self.subscribers;
-        let mut tell = |manager: &str, token: Option<&str>| {
-            let Some(process) = subscribers.get(&(node, manager.into())) else { return false };
-            if let Some(token) = token {
-                let event =
-                    Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
-                messages.push((*process, event));
-            }
+        let mut tell = |to: To<'_>, event: Option<Event>| {
+            let process = subscribers.get(&(node, to.name().into()));
+            let Some(process) = process.filter(|_| !is_deaf || matches!(to, To::Waiter(_))) else {
+                return false;
+            };
+            messages.extend(event.map(|event| match (to, event) {
+                (To::Waiter(_), Event::Granted { token, .. }) => {
+                    (*process, Event::Granted { token, waited_for: now.is_multiple_of(3) })
+                }
+                (_, event) => (*process, event),
+            }));
             true
         };
         let clock = self.clock_at(command.names.main(), now);
-        let was_marked = self.state.is_waited_for(command.names.main(), clock);
         let answer = self.state.answer(command, manager, clock, &mut tell);
         for names in command.names.all() {
             self.look_back(names.main(), now, Some(&command.verb));
         }
-        self.hint(node, command, &answer, was_marked, messages);
-        self.follow(node, command, &answer, now, messages);
+        self.follow(command, &answer, now);
         (answer, false)
     }
 
@@ -173,60 +177,8 @@ impl SimulatedServer {
         Some((Err(fault), *why == Refusal::ReadOnly))
     }
 
-    /// Notifies the processes that an answer concerns. A holder gets a message from the
-    /// first who waits, and at every look of a waiter if it may keep an idle lease.
-    fn hint(
-        &mut self,
-        node: usize,
-        command: &Command,
-        answer: &Result<Answer, Fault>,
-        was_marked: bool,
-        messages: &mut Messages,
-    ) {
-        let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it))
-        else {
-            return;
-        };
-        if let (Event::Granted { .. }, Verb::Acquire(terms)) = (&event, &command.verb) {
-            let asker = Token::from_wire(&terms.token);
-            if asker.manager().and_then(|it| self.subscriber(node, it)).is_none() {
-                return;
-            }
-        }
-        if let (Event::WaitedFor { .. }, Some(token)) = (&event, command.verb.token()) {
-            let asker = Token::from_wire(token);
-            if asker.manager().and_then(|it| self.subscriber(node, it)).is_none() {
-                return;
-            }
-            let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
-                if Token::from_wire(value).may_be_idle());
-            if was_marked && (!is_idle || planted!(AskedOnce)) {
-                return;
-            }
-        }
-        if let Some(process) = self.subscriber(node, &manager) {
-            messages.push((process, event));
-        }
-    }
-
-    /// Applies the consequences of an executed command: messages about forced releases, and what is
-    /// known of the token.
-    pub(super) fn follow(
-        &mut self,
-        node: usize,
-        command: &Command,
-        answer: &Result<Answer, Fault>,
-        now: u64,
-        messages: &mut Messages,
-    ) {
-        if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
-            for token in tokens {
-                if let Some(process) = token.manager().and_then(|it| self.subscriber(node, it)) {
-                    let token = token.wire().to_string();
-                    messages.push((process, Event::Forced { token }));
-                }
-            }
-        }
+    /// Notes what is known of the token of an executed command.
+    pub(super) fn follow(&mut self, command: &Command, answer: &Result<Answer, Fault>, now: u64) {
         if let (Ok(answer), false) = (answer, self.has_forgotten) {
             let clock = self.clock_at(command.names.main(), now);
             let entry = self.state.entries.get(command.names.main());

@@ -202,16 +202,10 @@ impl SimulatedServer {
     }
 
     /// A transaction has been executed; its messages were told.
-    pub(super) fn conclude(
-        &mut self,
-        node: usize,
-        command: &Command,
-        answer: &Result<Answer, Fault>,
-        now: u64,
-    ) {
+    pub(super) fn conclude(&mut self, command: &Command, answer: &Result<Answer, Fault>, now: u64) {
         self.show(&command.names, now);
         self.look_back(command.names.main(), now, Some(&command.verb));
-        self.follow(node, command, answer, now, &mut Messages::new());
+        self.follow(command, answer, now);
     }
 
     /// Why commands are refused now.

@@ -245,7 +245,7 @@ impl World {
             other => other,
         };
         if let NextStep::Done(answer) = &next {
-            self.server.conclude(0, &command, answer, now);
+            self.server.conclude(&command, answer, now);
         }
         if let Some(what) = self.server.violation.take() {
             self.violated(what);

@@ -127,7 +127,7 @@ impl State {
                 }
                 (Some((busy, _)), Some(place)) if at == *busy => {
                     entry.enqueue(token, ONE, false, run.now.after(*place), run.manager);
-                    entry.mark();
+                    entry.ask_to_hand_over(key, run);
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
                     entry.leave(token);

@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::value::StoredValue;
-use crate::store::{ASK, Answer, Blocker, CLAIM};
+use crate::store::{ASK, Answer, Blocker, CLAIM, Event};
 
 /// How much longer than asked for a lease may be before a renewal reports it.
 const SLACK: Duration = Duration::from_secs(1);
@@ -197,7 +197,7 @@ impl Entry {
         self.queue.retain(|waiter| {
             let gets_it = waiter.until > run.now
                 && Token::from_wire(&waiter.token).shares()
-                && (run.publish)(&waiter.manager, Some(&waiter.token));
+                && run.wake(&waiter.manager, &waiter.token, false);
             if gets_it {
                 sharing.insert(Arc::clone(&waiter.token));
             }
@@ -256,7 +256,8 @@ impl Entry {
         run: &mut Execution<'_>,
     ) -> Option<usize> {
         let most = most.filter(|most| self.queue.len() >= *most)?;
-        let counts = |waiter: &StoredWaiter| waiter.until > run.now.after(ASK);
+        let now = run.now;
+        let counts = |waiter: &StoredWaiter| waiter.until > now.after(ASK);
         if self.queue.iter().any(|waiter| waiter.token == *token && counts(waiter)) {
             return None;
         }
@@ -268,8 +269,7 @@ impl Entry {
                 return true;
             }
             let is_own = || Token::from_wire(&waiter.token).manager() == own.manager();
-            let lives =
-                waiter.until > run.now && (is_own() || (run.publish)(&waiter.manager, None));
+            let lives = waiter.until > now && (is_own() || run.is_heard(waiter));
             count -= usize::from(!lives || !counts(waiter));
             lives
         });
@@ -299,14 +299,32 @@ impl Entry {
         self.leave(token);
         if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.token == before) {
             let before = std::mem::replace(&mut waiter.token, Arc::clone(token));
-            (run.publish)(&waiter.manager, Some(&before));
+            run.wake(&waiter.manager, &before, false);
         }
     }
 
-    /// Marks the holder of a mutex, so that it learns that a client waits.
-    pub(super) fn mark(&mut self) {
-        if self.holders.first().is_some_and(|holder| holder.kind.is_value()) {
-            self.holders.note_waiter();
+    /// Marks the holder of a mutex, so that its release finds out that a client waits, and sends it a
+    /// message. One that may keep an idle lease learns of it in no other way, and a message may be lost, so
+    /// it gets one at every look of a waiter that listens.
+    pub(super) fn ask_to_hand_over(&mut self, key: &str, run: &mut Execution<'_>) {
+        let Some(holder) = self.holders.first().filter(|holder| holder.kind.is_value()) else {
+            return;
+        };
+        let (token, was_marked) = (Arc::clone(&holder.token), holder.waited_for);
+        self.holders.note_waiter();
+        let is_idle = &**run.manager != "-" && Token::from_wire(&token).may_be_idle();
+        if !was_marked || is_idle && !planted!(AskedOnce) {
+            run.tell_manager_of(&token, Event::WaitedFor { key: key.to_owned() });
+        }
+    }
+
+    /// Has a holder look whether a newer call has come, if it is one that such calls end.
+    pub(super) fn ask_to_leave(holder: Option<&str>, run: &mut Execution<'_>) {
+        if let Some(holder) = holder.filter(|holder| Token::from_wire(holder).is_newest())
+            && &**run.manager != "-"
+        {
+            let token = holder.to_owned();
+            run.tell_manager_of(holder, Event::Granted { token, waited_for: true });
         }
     }
 
@@ -336,13 +354,14 @@ impl Entry {
             let mut lives = head.until > run.now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
                 // Only the first waiter for a mutex is granted it, so its place can stay.
-                if kind.is_value() || is_own(&head.token) || (run.publish)(&head.manager, None) {
+                if kind.is_value() || is_own(&head.token) || run.is_heard(head) {
                     return false;
                 }
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && ((run.publish)(&head.manager, Some(&head.token)) || is_own(&head.token)) {
+            let is_marked = kind.is_value() && !self.queue.is_empty();
+            if lives && (run.wake(&head.manager, &head.token, is_marked) || is_own(&head.token)) {
                 self.put(&head.token, head.kind, run.now.after(CLAIM));
                 if head.slotted {
                     self.holders.number(&head.token);

@@ -8,7 +8,7 @@ use super::entry::Entry;
 use crate::domain::clock::Moment;
 use crate::domain::mark::Mark;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
-use crate::store::{Answer, ServerView, server_view};
+use crate::store::{Answer, Event, ServerView, server_view};
 use crate::{Holder, Token};
 
 /// How long the reason of a forced release is kept for a holder without a lease.
@@ -67,6 +67,8 @@ impl Entry {
             let lasting = holder.end == Moment::NEVER;
             let until = if lasting { run.now.after(DAY) } else { holder.end.after(REASON_GRACE) };
             self.leave_tombstone(&holder.token, because, until);
+            let token = holder.token.to_string();
+            run.tell_manager_of(&holder.token, Event::Forced { token });
         }
         self.admit(kind, None, run);
         Answer::Done

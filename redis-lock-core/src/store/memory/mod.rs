@@ -18,17 +18,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use self::entry::Entry;
+use self::entry::{Entry, StoredWaiter};
 use super::{
-    Acquire, Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb,
-    Wire,
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
 };
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::env;
 use crate::domain::fault::Fault;
 use crate::domain::glob;
-use crate::store::Blocker;
 use crate::sync::NonPoisonMutex;
 
 /// Below this many locks, nothing looks for entries that can be removed.
@@ -136,20 +134,12 @@ impl Wire for MemoryWire {
         let mut shared = self.memory.shared.lock();
         let now = Moment::now().after(shared.ahead);
         let SharedLocks { state, managers, .. } = &mut *shared;
-        // Hints are only queued here: nothing is done about them under this lock.
-        let mut publish = |manager: &str, token: Option<&str>| {
-            let Some(hints) = managers.get(manager) else { return false };
-            let Some(token) = token else { return !hints.is_closed() };
-            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
+        // Messages are only queued here: nothing is done about them under this lock.
+        let mut tell = |to: To<'_>, event: Option<Event>| {
+            let Some(hints) = managers.get(to.name()) else { return false };
+            event.map_or_else(|| !hints.is_closed(), |event| hints.send(event))
         };
-        let answer = state.answer(&command, &self.manager, now, &mut publish);
-        let hint = answer.as_ref().ok().and_then(|answer| hint_of(&command, answer));
-        if let Some((manager, event)) = hint
-            && let Some(hints) = managers.get(manager.as_str())
-        {
-            // When that manager's engine has ended, nobody receives it.
-            let _ = hints.send(event);
-        }
+        let answer = state.answer(&command, &self.manager, now, &mut tell);
         drop(shared);
         self.answers.push_back((seq, answer));
     }
@@ -175,15 +165,53 @@ impl Wire for MemoryWire {
     }
 }
 
-/// Notifies a manager that one of its tokens was granted the lock; returns `false` if the manager
-/// does not listen. Without a token, only returns whether it listens.
-pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
+/// Who gets a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To<'a> {
+    /// The manager of a waiter, as its place in the queue names it.
+    Waiter(&'a str),
+    /// The manager that a token names.
+    Manager(&'a str),
+}
 
-/// What a command is executed with: when, for which manager, and whom it lets others know.
+impl<'a> To<'a> {
+    pub(crate) fn name(self) -> &'a str {
+        match self {
+            Self::Waiter(name) | Self::Manager(name) => name,
+        }
+    }
+}
+
+/// Sends a message; returns `false` if nobody listens. Without an event, only returns whether somebody
+/// does.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(To<'_>, Option<Event>) -> bool;
+
+/// What a command is executed with: when, for which manager, and how it sends messages.
 pub(super) struct Execution<'a> {
     now: Moment,
+    /// `-` if it does not listen.
     manager: &'a Arc<str>,
-    publish: Publish<'a>,
+    tell: Tell<'a>,
+}
+
+impl Execution<'_> {
+    /// Whether the manager of a waiter listens.
+    fn is_heard(&mut self, waiter: &StoredWaiter) -> bool {
+        (self.tell)(To::Waiter(&waiter.manager), None)
+    }
+
+    /// Has a waiter look at the lock. Returns whether its manager listens.
+    fn wake(&mut self, manager: &str, token: &str, waited_for: bool) -> bool {
+        let token = token.to_owned();
+        (self.tell)(To::Waiter(manager), Some(Event::Granted { token, waited_for }))
+    }
+
+    /// Sends the manager of a token a message.
+    fn tell_manager_of(&mut self, token: &str, event: Event) {
+        if let Some(manager) = Token::from_wire(token).manager() {
+            (self.tell)(To::Manager(manager), Some(event));
+        }
+    }
 }
 
 impl State {
@@ -213,14 +241,14 @@ impl State {
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        publish: Publish<'_>,
+        tell: Tell<'_>,
     ) -> Result<Answer, Fault> {
         if let Verb::Scan { .. } = command.verb {
             let matching = |key: &&String| glob::matches(command.names.main(), key);
             let keys = self.entries.keys().filter(matching).cloned().collect();
             return Ok(Answer::Keys { keys, next: None });
         }
-        let answer = self.answer_all(command, &mut Execution { now, manager, publish });
+        let answer = self.answer_all(command, &mut Execution { now, manager, tell });
         let steady = self.is_steady;
         for names in command.names.all() {
             if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now, steady)) {
@@ -239,33 +267,5 @@ impl State {
         let entry = self.entries.entry(key.to_owned()).or_default();
         entry.expire(now);
         entry
-    }
-}
-
-/// The message that follows from an answer, and the name of the manager that it is for.
-pub(crate) fn hint_of(command: &Command, answer: &Answer) -> Option<(String, Event)> {
-    let manager = |value: &str| Token::from_wire(value).manager().map(ToOwned::to_owned);
-    let key = || command.names.main().to_owned();
-    match (&command.verb, answer) {
-        (Verb::Acquire(terms), Answer::Busy(Blocker { value: Some(holder), asked: true, .. })) => {
-            let token = terms.token.to_string();
-            Some((manager(holder)?, Event::Asked { key: key(), token }))
-        }
-        // A holder that newer calls end looks whether one has come.
-        (
-            Verb::Acquire(Acquire { newest: Some(_), .. }),
-            Answer::Busy(Blocker { value: Some(holder), .. }),
-        ) if Token::from_wire(holder).is_newest() => {
-            let token = Token::from_wire(holder).wire().to_string();
-            Some((manager(holder)?, Event::Granted { token, waited_for: true }))
-        }
-        (Verb::Acquire(_), Answer::Busy(Blocker { value: Some(holder), queued: true, .. })) => {
-            Some((manager(holder)?, Event::WaitedFor { key: key() }))
-        }
-        (Verb::InUse { asker }, Answer::Done) => {
-            let token = asker.to_string();
-            Some((manager(asker)?, Event::Granted { token, waited_for: false }))
-        }
-        _ => None,
     }
 }

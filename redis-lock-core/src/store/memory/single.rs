@@ -10,7 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::domain::value::StoredValue;
-use crate::store::{Acquire, Answer, Blocker, Command, Keep, Newest, PLACE, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, Newest, PLACE, Verb};
 
 /// How many waiters are notified at once of a completion. The others find out when they look.
 const MOST_TOLD: usize = 32;
@@ -45,7 +45,12 @@ impl Entry {
                 None => self.gone(kind, token),
             },
             Verb::Newer { token } if self.is_superseded(token) => Answer::Superseded { held: true },
-            Verb::Newer { .. } | Verb::Ping | Verb::Probe | Verb::InUse { .. } => Answer::Done,
+            Verb::InUse { asker } => {
+                let token = asker.to_string();
+                run.tell_manager_of(asker, Event::Granted { token, waited_for: false });
+                Answer::Done
+            }
+            Verb::Newer { .. } | Verb::Ping | Verb::Probe => Answer::Done,
             Verb::Fetch => {
                 let stored = self.value.as_ref().map(|(value, _)| value.clone());
                 Answer::Value(Some(stored.unwrap_or_else(|| StoredValue::new(""))))
@@ -127,9 +132,10 @@ impl Entry {
             self.store(value, end);
         }
         if Mark::read_done(&keep.mark).is_some() {
-            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > run.now);
+            let now = run.now;
+            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > now);
             for waiter in living {
-                (run.publish)(&waiter.manager, Some(&waiter.token));
+                run.wake(&waiter.manager, &waiter.token, false);
             }
         }
         true
@@ -170,7 +176,7 @@ impl Entry {
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), run);
             if !first || !self.fits(kind) {
-                return Ok(self.not_granted(terms, kind, is_first, run));
+                return Ok(self.not_granted(terms, command, is_first, run));
             }
         }
         if is_first && !self.latest.is_empty() {
@@ -194,11 +200,11 @@ impl Entry {
     fn not_granted(
         &mut self,
         terms: &Acquire,
-        kind: Kind,
+        command: &Command,
         is_first: bool,
         run: &mut Execution<'_>,
     ) -> Answer {
-        let Acquire { token, queue, .. } = terms;
+        let (Acquire { token, queue, .. }, kind) = (terms, command.kind);
         if let Some(waiting) = self.crowd(token, terms.most_waiting, run) {
             let Blocker { value: holder, ttl: left, .. } = self.blocker(kind, false, run.now);
             return Answer::Crowded { waiting, holder, left };
@@ -219,11 +225,18 @@ impl Entry {
         if let Some(place) = queued {
             self.enqueue(token, kind, terms.slotted, run.now.after(place), run.manager);
         }
-        if queue.is_some() {
-            self.mark();
-        }
         let asked = ask.is_some();
         let blocker = self.blocker(kind, queued.is_some(), run.now);
+        if terms.newest.is_some() {
+            Self::ask_to_leave(blocker.value.as_deref(), run);
+        }
+        let key = command.names.main();
+        if queue.is_some() {
+            self.ask_to_hand_over(key, run);
+        } else if let (true, Some(holder)) = (asked, &blocker.value) {
+            let (key, token) = (key.to_owned(), token.to_string());
+            run.tell_manager_of(holder, Event::Asked { key, token });
+        }
         Answer::Busy(Blocker { asked, ..blocker })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Publish, State};
+use super::{State, Tell};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -29,12 +29,12 @@ impl State {
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        publish: Publish<'_>,
+        tell: Tell<'_>,
     ) -> Result<Answer, Fault> {
-        let Some(trouble) = trouble else { return self.answer(command, manager, now, publish) };
-        // No grant is published before it is certain that the command is not refused.
+        let Some(trouble) = trouble else { return self.answer(command, manager, now, tell) };
+        // No message is sent before it is certain that the command is not refused.
         let mut trial = self.clone();
-        let answer = trial.answer(command, manager, now, &mut |manager, _| publish(manager, None));
+        let answer = trial.answer(command, manager, now, &mut |to, _| tell(to, None));
         if self.refuses(trouble, command, &answer, &trial, now) {
             let code = match trouble {
                 Trouble::ReadOnly => "READONLY",
@@ -44,7 +44,7 @@ impl State {
             };
             return Err(Fault::new(FaultClass::Refused, format!("the server refused: {code}")));
         }
-        self.answer(command, manager, now, publish)
+        self.answer(command, manager, now, tell)
     }
 
     /// Forgets everything, like a server that restarts without its data. After a restart with its

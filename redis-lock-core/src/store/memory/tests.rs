@@ -28,12 +28,14 @@ impl OneLock {
     /// Executes a command at this number of milliseconds. Every manager listens.
     fn send(&mut self, millis: u64, command: &Command) -> Answer {
         let granted = &mut self.granted;
-        let mut publish = |_: &str, token: Option<&str>| {
-            granted.extend(token.map(ToOwned::to_owned));
+        let mut tell = |to: To<'_>, event: Option<Event>| {
+            if let (To::Waiter(_), Some(Event::Granted { token, .. })) = (to, event) {
+                granted.push(token);
+            }
             true
         };
         let now = Moment::at_millis(millis);
-        self.state.answer(command, &"m".into(), now, &mut publish).unwrap()
+        self.state.answer(command, &"m".into(), now, &mut tell).unwrap()
     }
 
     fn at(&mut self, millis: u64, verb: Verb) -> Answer {
@@ -371,6 +373,10 @@ fn the_manager_of_a_holder_hears_who_asks_and_who_waits() {
     assert!(matches!(one.heard(), Some(Event::WaitedFor { key }) if key == "lock:a"));
     one.ask(Verb::Ping);
     assert!(one.heard().is_none() && two.heard().is_none());
+    let (tokens, because) = (vec![holder.clone()], "".into());
+    two.ask(Verb::Force { tokens, foreign: None, because });
+    assert!(matches!(one.heard(), Some(Event::Forced { token }) if *token == **holder.wire()));
+    assert!(matches!(two.heard(), Some(Event::Granted { waited_for: false, .. })));
     drop((one, two));
     assert!(memory.shared.lock().managers.is_empty(), "nobody listens any more");
 }
@@ -395,7 +401,7 @@ fn a_manager_that_asks_before_it_subscribes_again_keeps_its_waiters() {
         let mut state = State::default();
         let mut at = |millis, channel: &str, verb| {
             let command = Command { kind, ..command(verb) };
-            let mut nobody_listens = |channel: &str, _: Option<&str>| channel == "-";
+            let mut nobody_listens = |to: To<'_>, _: Option<Event>| to.name() == "-";
             let now = Moment::at_millis(millis);
             state.answer(&command, &channel.into(), now, &mut nobody_listens).unwrap()
         };

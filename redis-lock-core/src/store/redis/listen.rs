@@ -100,6 +100,18 @@ pub(super) fn read(payload: &str) -> Option<Event> {
     }
 }
 
+/// The text of a message, which [`read`] understands; `None` if no message says that.
+pub(super) fn message(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Granted { token, waited_for: true } => format!("g {token}{WAITERS_MARK}"),
+        Event::Granted { token, waited_for: false } => format!("g {token}"),
+        Event::WaitedFor { key } => format!("w {key}"),
+        Event::Asked { key, token } => format!("a {} {token} {key}", token.len()),
+        Event::Forced { token } => format!("r {token}"),
+        Event::Returned | Event::Listening { .. } => return None,
+    })
+}
+
 /// The plain channel of the manager that listens at this channel, if this one is sharded. Messages
 /// there reach all nodes, and can be sent with commands for other slots.
 pub(super) fn plain(channel: &str) -> Option<String> {
@@ -155,10 +167,11 @@ mod tests {
         for payload in ["", "g", "x token", "\0", "grant t"] {
             assert_eq!(read(payload), None, "{payload:?}");
         }
-        let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
-        assert_eq!(read("g t 1"), granted(false));
-        assert_eq!(read("g t 1+"), granted(true));
-        assert_eq!(read("u t 1"), granted(false));
+        for text in ["g t 1", "g t 1+", "a 3 t 1 a b", "r t 1", "w a b"] {
+            let event = read(text).unwrap();
+            assert_eq!(message(&event).as_deref(), Some(text));
+        }
+        assert_eq!(read("u t 1"), read("g t 1"));
         let asked = Event::Asked { key: "a b".into(), token: "t 1".into() };
         assert_eq!(read("a 3 t 1 a b"), Some(asked));
         for odd in ["a t", "a 3 t", "a 99 t 1 a b", "a -1 t a", "a 2 t 1 a b", "a 1 ü a"] {

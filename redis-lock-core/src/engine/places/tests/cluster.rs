@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::{SLOTS, slot};
 use crate::engine::Arbiter;
-use crate::store::memory::State;
+use crate::store::memory::{State, To};
 use crate::store::wire::{Directory, Map, NodeName, Primary, Redirect};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, TaskWaker, Wire,
@@ -186,12 +186,11 @@ impl Cluster {
             return Ok(Ok(Answer::Done));
         }
         let Nodes { state, listeners, .. } = &mut *nodes;
-        let mut publish = |manager: &str, token: Option<&str>| {
-            let Some(hints) = listeners.get(&(node, manager.into())) else { return false };
-            let Some(token) = token else { return !hints.is_closed() };
-            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
+        let mut tell = |to: To<'_>, event: Option<Event>| {
+            let Some(hints) = listeners.get(&(node, to.name().into())) else { return false };
+            event.map_or_else(|| !hints.is_closed(), |event| hints.send(event))
         };
-        Ok(state.answer(command, manager, Moment::now(), &mut publish))
+        Ok(state.answer(command, manager, Moment::now(), &mut tell))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::too_few::Vote;
 use crate::simulation::random::Random;
-use crate::store::memory::{State, hint_of};
+use crate::store::memory::{State, To};
 use crate::store::{Acquire, Answer, Command, Connected, Event, Filled, Inbox, Pulled, Verb, Wire};
 
 pub(super) const TTL: Duration = Duration::from_millis(1_000);
@@ -79,15 +79,8 @@ impl FakeNode {
         (now, tell): (u64, Listener<'_>),
     ) -> Result<Answer, Fault> {
         let clock = self.clock(now);
-        let mut publish = |manager: &str, token: Option<&str>| {
-            let granted = |token: &str| Event::Granted { token: token.into(), waited_for: true };
-            tell(at, manager, token.map(granted))
-        };
-        let answer = self.state.answer(command, manager, clock, &mut publish);
-        if let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it)) {
-            tell(at, &manager, Some(event));
-        }
-        answer
+        let mut hear = |to: To<'_>, event| tell(at, to.name(), event);
+        self.state.answer(command, manager, clock, &mut hear)
     }
 
     pub(crate) fn clock(&self, now: u64) -> Moment {

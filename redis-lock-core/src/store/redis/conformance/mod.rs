@@ -260,9 +260,7 @@ impl Bench {
     ) -> Result<Answer, Fault> {
         let manager =
             if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" }.into();
-        state.answer_in(trouble, command, &manager, now, &mut |manager, _| {
-            manager == "lock:~m:alive"
-        })
+        state.answer_in(trouble, command, &manager, now, &mut |to, _| to.name() == "lock:~m:alive")
     }
 }
 

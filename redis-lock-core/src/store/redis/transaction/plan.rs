@@ -12,12 +12,11 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
-use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::Entry;
-use crate::store::memory::{State, hint_of};
+use crate::store::memory::{State, To};
 use crate::store::redis::decode;
 use crate::store::redis::dialect::{Dialect, expire, words};
-use crate::store::redis::listen::plain;
+use crate::store::redis::listen::{message, plain};
 use crate::store::wire::contained;
 use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, Verb};
 
@@ -194,25 +193,27 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         // queue needs no memory.
         before.queue.retain(|waiter| command.verb.token() == Some(&waiter.token));
     }
-    let (mut grants, mut unknown) = (Vec::new(), false);
-    let mut publish = |channel: &str, token: Option<&str>| {
-        let heard = match terms.listeners.get(channel) {
-            _ if channel == "-" => return true,
+    let (mut messages, mut unknown) = (Vec::new(), false);
+    let mut tell = |to: To<'_>, event: Option<Event>| {
+        let (channel, heard) = match to {
+            To::Waiter("-") => return true,
+            To::Manager(manager) => (command.names.channel(manager), true),
             // Listeners of a sharded channel can be counted at its own node only.
-            _ if plain(channel).is_some() => true,
-            Some(heard) => *heard,
-            None => {
-                unknown = true;
-                false
-            }
+            To::Waiter(channel) => match (plain(channel), terms.listeners.get(channel)) {
+                (Some(plain), _) => (plain, true),
+                (None, Some(heard)) => (channel.to_owned(), *heard),
+                (None, None) => {
+                    unknown = true;
+                    (channel.to_owned(), false)
+                }
+            },
         };
-        if let (true, Some(token)) = (heard, token) {
-            grants.push((channel.to_owned(), token.to_owned()));
-        }
+        let text = event.filter(|_| heard).and_then(|event| message(&event));
+        messages.extend(text.map(|text| words(["PUBLISH", &channel, &text])));
         heard
     };
     let mut state = State::of_one(command.names.main(), before.clone());
-    let answer = state.answer(command, &terms.channel, snapshot.now, &mut publish);
+    let answer = state.answer(command, &terms.channel, snapshot.now, &mut tell);
     if unknown {
         return Err(NextStep::AskListeners(channels(&before, snapshot.now, terms)));
     }
@@ -222,39 +223,8 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     };
     let after = state.into_entry(command.names.main());
     let compared = Writes { names: &command.names, snapshot, before: &before, after: &after };
-    let (writes, asked) = compared.commands();
-    let is_marked = after.holders.first().is_some_and(|holder| holder.waited_for);
-    let granted = grants.into_iter().map(|(channel, token)| {
-        let mark = if is_marked { "+" } else { "" };
-        let channel = plain(&channel).unwrap_or(channel);
-        words(["PUBLISH", &channel, &format!("g {token}{mark}")])
-    });
-    let idle = idle_asked(command, &answer).or_else(|| newer_told(command, &answer, terms));
-    let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
+    let writes = compared.commands();
     Ok(Planned { answer, writes, messages })
-}
-
-/// Asks a holder that may be idle for the lock.
-fn idle_asked(command: &Command, answer: &Answer) -> Option<Cmd> {
-    let Answer::Busy(Blocker { value: Some(holder), asked: true, .. }) = answer else {
-        return None;
-    };
-    let (names, asker) = (&command.names, command.verb.token()?);
-    let holder = crate::Token::from_wire(holder);
-    let text = format!("a {} {asker} {}", asker.len(), names.main());
-    Some(words(["PUBLISH", &names.channel(holder.manager()?), &text]))
-}
-
-/// Makes a holder check for a newer call, if newer calls end it.
-fn newer_told(command: &Command, answer: &Answer, terms: &DecisionTerms) -> Option<Cmd> {
-    let is_heard = &*terms.channel != "-";
-    match hint_of(command, answer).filter(|_| is_heard)? {
-        (manager, Event::Granted { token, .. }) => {
-            let channel = command.names.channel(&manager);
-            Some(words(["PUBLISH", &channel, &format!("g {token}{WAITERS_MARK}")]))
-        }
-        _ => None,
-    }
 }
 
 /// Adds the value at the key when it is no token.
@@ -265,20 +235,6 @@ fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
         }
         answer => answer,
     }
-}
-
-/// The messages to those whose holds are ended by force.
-fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = Cmd> + 'a {
-    let tokens = match &command.verb {
-        Verb::Force { tokens, .. } => tokens.as_slice(),
-        _ => &[],
-    };
-    let holds =
-        |token: &&crate::Token| before.holders.iter().any(|holder| holder.token == *token.wire());
-    tokens.iter().filter(holds).map(|token| {
-        let channel = command.names.channel(token.manager().unwrap_or_default());
-        words(["PUBLISH", &channel, &format!("r {}", token.wire())])
-    })
 }
 
 /// The channels of waiters that may be granted the lock, if it is not known yet whether they have

@@ -24,27 +24,23 @@ pub(super) struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    /// The commands, and the message to a holder that a client waits for.
-    pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Cmd>) {
+    pub(super) fn commands(&self) -> Vec<Cmd> {
         let mut out = Vec::new();
         self.queue(&mut out);
         self.latest(&mut out);
-        let asked = self.lock(&mut out);
+        self.lock(&mut out);
         self.value(&mut out);
         self.shared(&mut out);
         self.fence(&mut out);
         self.tombstones(&mut out);
-        (out, asked)
+        out
     }
 
-    fn lock(&self, out: &mut Vec<Cmd>) -> Option<Cmd> {
+    fn lock(&self, out: &mut Vec<Cmd>) {
         let main = self.names.main();
         match (self.before.holders.first(), self.after.holders.first()) {
-            (None, None) => None,
-            (Some(_), None) => {
-                out.push(words(["DEL", main]));
-                None
-            }
+            (None, None) => {}
+            (Some(_), None) => out.push(words(["DEL", main])),
             (Some(before), Some(after)) if before.token == after.token => {
                 self.same_holder(before, after, out)
             }
@@ -55,53 +51,27 @@ impl Writes<'_> {
                     cmd.arg("XX");
                 }
                 out.push(cmd);
-                None
             }
         }
     }
 
     /// The holder is the same. Its lease may have another end, or a client waits for it now.
-    fn same_holder(
-        &self,
-        before: &StoredHolder,
-        after: &StoredHolder,
-        out: &mut Vec<Cmd>,
-    ) -> Option<Cmd> {
+    fn same_holder(&self, before: &StoredHolder, after: &StoredHolder, out: &mut Vec<Cmd>) {
         let main = self.names.main();
-        let stands = self.snapshot.value()?;
-        let newly_marked = after.waited_for && !unmarked(stands).1 && is_ours(stands);
-        if newly_marked {
+        let is_new = |stands: &str| after.waited_for && !unmarked(stands).1 && is_ours(stands);
+        let newly_marked = self.snapshot.value().is_some_and(is_new);
+        if let Some(marked) = self.snapshot.marked().filter(|_| newly_marked) {
             // The rest of the lease was read a moment ago, so this lengthens the lease by that
             // moment at most. One that has ended since stays ended.
-            let mut mark = set(main, self.snapshot.marked()?, self.left(after.end));
+            let mut mark = set(main, marked, self.left(after.end));
             mark.arg("XX");
             out.push(mark);
-            return self.ask_to_hand_over(after);
-        }
-        if is_ours(stands) && after.waited_for && self.is_looked_at() && may_be_idle(stands) {
-            // The mark is found by a release; a holder that keeps an idle lease needs a message, and
-            // one may be lost.
-            return self.ask_to_hand_over(after);
-        }
-        if after.end != before.end {
+        } else if after.end != before.end {
             out.push(match self.left(after.end) {
                 Some(left) => expire(main, left),
                 None => words(["PERSIST", main]),
             });
         }
-        None
-    }
-
-    /// Whether a waiter that can be notified of a hand-over has come, or has looked again.
-    fn is_looked_at(&self) -> bool {
-        let mut heard = self.after.queue.iter().filter(|waiter| &*waiter.manager != "-");
-        heard.any(|waiter| self.is_new(waiter))
-    }
-
-    /// The message to the holder that a client waits.
-    fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Cmd> {
-        let channel = self.names.channel(crate::Token::from_wire(&holder.token).manager()?);
-        Some(words(["PUBLISH", &channel, &format!("w {}", self.names.main())]))
     }
 
     fn queue(&self, out: &mut Vec<Cmd>) {
@@ -250,11 +220,6 @@ impl Writes<'_> {
     fn left(&self, end: Moment) -> Option<Duration> {
         (end != Moment::NEVER).then(|| end.since(self.snapshot.now))
     }
-}
-
-/// Whether a holder may keep the lease while no body runs.
-fn may_be_idle(value: &str) -> bool {
-    crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
 /// The value of a holder, which has a mark when a client waits.
