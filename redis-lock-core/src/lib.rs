@@ -34,7 +34,7 @@ pub use domain::demand::Wait;
 pub use domain::error::LockError;
 pub use domain::fault::{BackendError, BackendErrorKind};
 pub use domain::key::LockKey;
-pub use domain::second_call::SecondCall;
+pub use domain::label::SecondCall;
 pub use domain::status::{
     Done, Holder, Idle, LockKind, LockStatus, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo,
     Topology, Waiter,

@@ -9,10 +9,9 @@ use tokio::runtime;
 
 use crate::domain::key::Keys;
 use crate::domain::kind::{Kind, LockSort, Title};
-use crate::domain::label::Label;
+use crate::domain::label::{Label, SecondCall};
 use crate::domain::lease::whole_millis;
 use crate::domain::names::Names;
-use crate::domain::second_call::SecondCall;
 use crate::{LockError, Token};
 
 /// How long a hold is renewed by default. It ends the holds of leaked guards.

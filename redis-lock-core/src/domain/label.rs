@@ -1,11 +1,10 @@
-//! The label by which people recognise a holder, and text that others wrote, as it may be shown.
+//! The label by which people recognise a holder, what it tells of second calls, and text that others wrote, as it
+//! may be shown.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::ops::Deref;
 use std::sync::Arc;
-
-use crate::domain::second_call::SecondCall;
 
 /// The longest label. It is short because it is sent with every acquisition.
 const MAX_LABEL: usize = 128;
@@ -23,6 +22,44 @@ fn host() -> String {
 #[cfg(not(target_os = "linux"))]
 fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
+}
+
+/// The option of a call that says what becomes of a second call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum SecondCall {
+    /// None: a second call waits its turn.
+    Waits,
+    /// [`queue`](crate::LockRequest::queue) with this number.
+    Queue(usize),
+    /// [`newest`](crate::LockRequest::newest).
+    Newest,
+    /// [`share`](crate::LockRequest::share).
+    Share,
+}
+
+impl SecondCall {
+    /// A call has one of them at most.
+    pub(crate) fn of(queue: Option<usize>, newest: bool, share: bool) -> Self {
+        match queue {
+            Some(most) => Self::Queue(most),
+            None if newest => Self::Newest,
+            None if share => Self::Share,
+            None => Self::Waits,
+        }
+    }
+}
+
+impl Display for SecondCall {
+    /// As the attribute says it; nothing for [`Waits`](Self::Waits).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => Ok(()),
+            Self::Queue(most) => write!(f, "queue = {most}"),
+            Self::Newest => f.write_str("newest"),
+            Self::Share => f.write_str("share"),
+        }
+    }
 }
 
 /// Follows the label in a token whose holder shares its value. No escape of a label looks like that.

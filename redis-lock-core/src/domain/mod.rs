@@ -17,7 +17,6 @@ pub(crate) mod mark;
 pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod planted;
-pub(crate) mod second_call;
 pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod too_few;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::env;
+use crate::domain::label::SecondCall;
 use crate::domain::mark::{Mark, MarkKind};
-use crate::domain::second_call::SecondCall;
 use crate::{StoredValue, Token};
 
 /// A snapshot of a lock: its holders and its waiters. Made by

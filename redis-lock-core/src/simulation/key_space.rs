@@ -1,4 +1,5 @@
-//! The keys of a server, as the commands of transactions read and write them.
+//! A server without scripts: its keys, as the commands of transactions read and write them, and which commands are
+//! no transactions there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +10,34 @@ use redis::{Arg, Cmd, Value};
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::store::Verb;
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::Last;
 use crate::store::memory::holders::StoredHolder;
+
+/// A server that is used without scripts.
+#[derive(Default)]
+pub(super) struct TransactionServer {
+    pub(super) keys: KeySpace,
+    /// Whether a transaction is aborted when a watched key has expired, as from Redis 6.0.9 on.
+    pub(super) notices_expiry: bool,
+    /// Whether it queues what needs no memory when it is full, as Valkey 9 does and Redis does not.
+    pub(super) queues_when_full: bool,
+}
+
+/// Whether a command is no transaction where there are no scripts.
+pub(super) fn goes_on_link(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Take { .. }
+            | Verb::Why { .. }
+            | Verb::InUse { .. }
+            | Verb::Ping
+            | Verb::Probe
+            | Verb::Scan { .. }
+            | Verb::Fetch
+    )
+}
 
 /// All keys. Times are milliseconds of the server's clock.
 #[derive(Clone, Debug, Default)]

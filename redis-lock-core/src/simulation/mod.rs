@@ -38,7 +38,6 @@ mod stay;
 mod successes;
 mod tests;
 mod transacting;
-mod transaction_server;
 mod world;
 
 use std::cell::RefCell;

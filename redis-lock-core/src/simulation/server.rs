@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{MILLI, SECOND, true_time};
+use super::key_space::{TransactionServer, goes_on_link};
 use super::planned_trouble::Refusal;
 use super::stay::{Left, Stay, forget_oldest};
-use super::transaction_server::{TransactionServer, goes_on_link};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;

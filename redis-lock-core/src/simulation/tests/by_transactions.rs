@@ -8,9 +8,9 @@ use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::planted::{self, PlantedFault};
+use crate::simulation::key_space::TransactionServer;
 use crate::simulation::planned_trouble::Refusal;
 use crate::simulation::server::SimulatedServer;
-use crate::simulation::transaction_server::TransactionServer;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 fn server() -> SimulatedServer {

@@ -14,7 +14,6 @@ mod promptness;
 mod readers;
 mod resharding;
 mod sentinels;
-mod sizes;
 mod stand_still;
 mod success;
 mod traffic;

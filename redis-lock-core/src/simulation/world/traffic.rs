@@ -9,9 +9,9 @@ use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
 use crate::simulation::clock::{self, MILLI};
 use crate::simulation::deviation::{AGAIN, Deviation, LATE, MessageSort};
+use crate::simulation::key_space::goes_on_link;
 use crate::simulation::network::{LinkState, NetworkLink, SimulatedWire};
 use crate::simulation::pipe::{Filling, Item, Noticed, Pipe, Sent, SharedPipe, lock, notice};
-use crate::simulation::transaction_server::goes_on_link;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.

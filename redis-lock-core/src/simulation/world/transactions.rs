@@ -12,14 +12,13 @@ use crate::domain::names::Names;
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::deviation::{self, Deviation, MessageSort};
 use crate::simulation::full_key;
-use crate::simulation::key_space::WatchedKeys;
+use crate::simulation::key_space::{TransactionServer, WatchedKeys};
 use crate::simulation::network::LinkState;
 use crate::simulation::pipe::Item;
 use crate::simulation::plan::{Act, HistoryPlan, Sort};
 use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::random::{self, Random};
 use crate::simulation::transacting::{decide, explained};
-use crate::simulation::transaction_server::TransactionServer;
 use crate::store::redis::{NextStep, TransactionSteps};
 use crate::store::{Answer, Command, Verb};
 
