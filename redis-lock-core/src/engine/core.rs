@@ -1,12 +1,11 @@
 //! The state that callers, the engine's thread and reading tasks share, and the only way to change
 //! a machine.
 
-pub(crate) use super::notices::Work;
-
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use tokio::sync::oneshot;
 
@@ -15,9 +14,8 @@ use super::idle_leases::{IdleLeases, InUseAnswers};
 use super::lifecycle::Lifecycle;
 use super::lock_id::LockId;
 use super::notice_list::NoticeList;
-use super::notices::Notice;
 use super::outages::Outages;
-use super::path::{After, QueueEntry, Results};
+use super::path::{After, QueueEntry, Results, Told};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::{Released, Search};
@@ -58,6 +56,50 @@ pub(crate) struct Core {
     /// How often its thread panics, as a bug in the engine would make it.
     #[cfg(test)]
     pub(super) crashes: std::sync::atomic::AtomicU8,
+}
+
+/// Something that runs the user's code, such as a waker, and drops what that holds. Subscribers have a separate
+/// thread.
+///
+/// No notice runs while a mutex of the engine is locked, and none runs on the engine's thread. Threads take
+/// notices from one list and carry them out one at a time. A notice that panics or blocks for ever keeps no
+/// answer from other callers: another thread takes the rest. A notice is moved from list to list, so what is
+/// large and rare is in a box.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// What a step of a machine wants done.
+    Later(Later<Handle>),
+    Told(Told),
+    /// Wakes one of several who are woken by the same.
+    Wake(Waker),
+    /// A task of the current runtime is asked to read.
+    AskTask(PlaceId),
+}
+
+/// What follows a step: outcomes to hand over, entries to send, notices to carry out.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Outcomes that have to be handed to those who asked.
+    pub(super) settled: Vec<QueueEntry>,
+    /// What runs the user's code, to be done last.
+    pub(super) notices: VecDeque<Notice>,
+    pub(super) effects: Effects<Handle>,
+    /// The places on whose queues entries were put that have to be sent.
+    pub(super) touched: Vec<Arc<Place>>,
+    /// Whether too many leases linger.
+    pub(super) has_too_many_idle: bool,
+    /// Whether this is the engine's own turn, which need not wake the engine.
+    pub(super) is_turn: bool,
+}
+
+impl Work {
+    /// Puts an entry on the queue of a place, and notes that it must be sent.
+    pub(super) fn put_on(&mut self, place: &Arc<Place>, entry: QueueEntry) {
+        place.path.put(entry, &mut self.settled);
+        if !self.touched.iter().any(|other| other.id == place.id) {
+            self.touched.push(Arc::clone(place));
+        }
+    }
 }
 
 thread_local! {
@@ -424,5 +466,16 @@ impl Core {
     pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
         work.settled.append(&mut results.settled);
         work.notices.extend(results.told.drain(..).map(Notice::Told));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_small() {
+        assert!(size_of::<Notice>() <= 48, "{}", size_of::<Notice>());
+        assert!(size_of::<Later<Handle>>() <= 64, "{}", size_of::<Later<Handle>>());
     }
 }

@@ -6,7 +6,6 @@
 //! timers.
 
 mod asking;
-mod beside;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
@@ -15,7 +14,6 @@ mod idle_leases;
 mod lifecycle;
 mod lock_id;
 mod notice_list;
-mod notices;
 mod outages;
 mod outcomes;
 pub(crate) mod path;

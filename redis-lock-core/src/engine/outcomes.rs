@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use super::core::{Core, Work};
+use super::core::{Core, Notice, Work};
 use super::lock_id::LockId;
-use super::notices::Notice;
 use super::path::{AskedBy, EntryState, Gathering, InHand, QueueEntry, Results, Told};
 use super::places::{Place, UNROUTED};
 use super::table::{Handle, NotGranted, Shard};

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Link;
-use super::core::{Core, Work};
+use super::core::{Core, Notice, Work};
 use super::lifecycle::LifeStage;
-use super::notices::Notice;
 use super::path::{AskedBy, QueueEntry, ReadyReply, Told, Traffic};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};

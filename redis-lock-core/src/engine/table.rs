@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::beside::{Beside, NotedBeside};
 use super::idle_leases::LingerPauses;
-use super::lock_id::LockId;
+use super::lock_id::{Beside, LockId, NotedBeside};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;

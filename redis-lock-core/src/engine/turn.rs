@@ -3,9 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::{Core, Work};
+use super::core::{Core, Notice, Work};
 use super::lock_id::LockId;
-use super::notices::Notice;
 use super::outcomes::tell;
 use super::path::{News, QueueEntry, Results, Told};
 use super::places::{Place, PlaceId, UNROUTED};

@@ -1,7 +1,6 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
 pub(crate) mod groups;
-mod inbox;
 pub(crate) mod memory;
 pub(crate) mod quorum;
 pub(crate) mod redis;
@@ -11,10 +10,9 @@ mod task_waker;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-pub(crate) use inbox::Inbox;
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;
-pub(crate) use wire::{BoxFuture, Connected, Connector, Filled, Hints, Pulled, Wire};
+pub(crate) use wire::{BoxFuture, Connected, Connector, Filled, Hints, Inbox, Pulled, Wire};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! What the engine needs of an arbiter: connections, as the queue of a place drives them, and a map of nodes.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::ops::RangeInclusive;
@@ -12,10 +13,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Command, Event};
+use super::{Answer, Command, Event, TaskWaker};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
+use crate::sync::NonPoisonMutex;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -103,6 +105,40 @@ pub(crate) enum Pulled {
 
 /// A connection that is authenticated and ready for commands.
 pub(crate) type Connected = Box<dyn Wire>;
+
+/// What a task has received for the reader.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    items: NonPoisonMutex<VecDeque<T>>,
+    news: TaskWaker,
+}
+
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self { items: NonPoisonMutex::default(), news: TaskWaker::default() }
+    }
+}
+
+impl<T> Inbox<T> {
+    pub(crate) fn put(&self, item: T) {
+        self.items.lock().push_back(item);
+        self.news.wake();
+    }
+
+    pub(crate) fn take(&self) -> VecDeque<T> {
+        std::mem::take(&mut *self.items.lock())
+    }
+
+    /// Has the reader look although nothing has come.
+    pub(crate) fn wake(&self) {
+        self.news.wake();
+    }
+
+    /// Ready when something may have come.
+    pub(crate) fn poll_news(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.news.poll_woken(context).map(Ok)
+    }
+}
 
 /// Receives the events of one place.
 #[derive(Clone, Debug)]

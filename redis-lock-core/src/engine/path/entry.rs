@@ -1,17 +1,58 @@
-//! The entries in the queue of a place, and their outcomes.
+//! The entries in the queue of a place, their outcomes, and what callers are told.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::told::{AnswerTo, InHand, Told};
+use tokio::sync::oneshot;
+
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::engine::lock_id::LockId;
-use crate::lock::{Outcome, Outgoing, Question, Reap};
+use crate::lock::{Confirm, Confirmation, Outcome, Outgoing, Question, Reap};
 use crate::store::groups::{ClusterMode, NextPart, Part, Split, is_split};
 use crate::store::wire::Redirect;
 use crate::store::{Answer, Command};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
+
+/// Answers a caller whose command belongs to no machine.
+pub(crate) type AnswerTo = oneshot::Sender<Result<Answer, Fault>>;
+
+/// Tells a caller whether the server can be used.
+pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
+
+/// A caller, and its answer. It is moved from list to list, so large parts are boxed.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Reply(AnswerTo, Box<Result<Answer, Fault>>),
+    Ready(ReadyReply, Box<Result<(), Fault>>),
+    Release(Confirm, Result<(), Box<LockError>>),
+}
+
+impl Told {
+    pub(crate) fn reply(reply: AnswerTo, answer: Result<Answer, Fault>) -> Self {
+        Self::Reply(reply, Box::new(answer))
+    }
+
+    pub(crate) fn ready(reply: ReadyReply, outcome: Result<(), Fault>) -> Self {
+        Self::Ready(reply, Box::new(outcome))
+    }
+
+    pub(crate) fn release((confirm, outcome): Confirmation) -> Self {
+        Self::Release(confirm, outcome.map_err(Box::new))
+    }
+
+    /// Tells it. The caller may be gone, which changes nothing.
+    pub(crate) fn tell(self) {
+        match self {
+            Self::Reply(reply, answer) => drop(reply.send(*answer)),
+            Self::Ready(reply, outcome) => drop(reply.send(*outcome)),
+            Self::Release(confirm, outcome) => {
+                drop(confirm.send(outcome.map_err(|error| *error)));
+            }
+        }
+    }
+}
 
 /// On whose behalf a command is sent.
 #[derive(Debug)]
@@ -59,6 +100,9 @@ impl AskedBy {
         }
     }
 }
+
+/// A reference to what a path counts its outcomes by that are not handed over; `None` counts as nothing.
+pub(crate) type InHand = Option<Arc<()>>;
 
 /// One command, from when it is put on a queue until its outcome is handed over.
 #[derive(Debug)]
@@ -160,7 +204,7 @@ impl QueueEntry {
             asks: false,
             hops: 0,
             is_awaited: false,
-            hand: InHand::default(),
+            hand: None,
             #[cfg(test)]
             copy: None,
         }

@@ -1,6 +1,7 @@
 //! Sends queued entries, says who has to act next, and settles the entries that are answered.
 
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -296,7 +297,7 @@ impl Traffic {
             // It was not executed, and its machine no longer wants it.
             return;
         }
-        entry.hand = self.in_hand.take();
+        entry.hand = Some(Arc::clone(&self.in_hand));
         results.push(entry.redirected(Some(command), Some(redirect)));
         if planted!(BatchRedirected) {
             #[cfg(test)]

@@ -22,11 +22,9 @@ mod queue;
 mod supervise;
 #[cfg(test)]
 mod tests;
-mod told;
 
-pub(crate) use entry::{AskedBy, EntryState, Gathering, QueueEntry};
+pub(crate) use entry::{AskedBy, EntryState, Gathering, InHand, QueueEntry, ReadyReply, Told};
 pub(crate) use exchange::After;
-pub(crate) use told::{InHand, ReadyReply, Told};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +40,6 @@ use crate::store::{Command, Verb, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use queue::Queue;
 use supervise::Attempts;
-use told::InHandCount;
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
@@ -79,7 +76,8 @@ pub(crate) struct Traffic {
     pub(crate) role: ReaderRole,
     queue: Queue,
     dropped: DroppedQuestions,
-    in_hand: InHandCount,
+    /// Each outcome that is not handed over refers to it.
+    in_hand: Arc<()>,
     ready: Vec<ReadyReply>,
     time_limit: Duration,
     attempts: Attempts,
@@ -145,7 +143,7 @@ impl Path {
             role: ReaderRole::default(),
             queue: Queue::default(),
             dropped: DroppedQuestions::default(),
-            in_hand: InHandCount::default(),
+            in_hand: Arc::default(),
             ready: Vec::new(),
             time_limit: time_limit.max(Duration::from_millis(500)),
             attempts: Attempts::new(spread),
@@ -185,7 +183,7 @@ impl Traffic {
                 return self.settle(entry, Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
-                entry.hand = self.in_hand.take();
+                entry.hand = Some(Arc::clone(&self.in_hand));
                 return results.push(entry.elsewhere());
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
@@ -221,7 +219,7 @@ impl Traffic {
                 self.dropped.lost.insert(number);
             }
         }
-        entry.hand = self.in_hand.take();
+        entry.hand = Some(Arc::clone(&self.in_hand));
         results.push(entry.settled(outcome));
     }
 
@@ -288,7 +286,7 @@ impl Traffic {
 
     /// Whether outcomes were taken out and not handed over yet.
     pub(crate) fn is_in_hand(&self) -> bool {
-        !self.in_hand.is_empty()
+        Arc::strong_count(&self.in_hand) > 1
     }
 
     /// Whether outcomes are in hand, or releases are not done everywhere.
@@ -300,7 +298,7 @@ impl Traffic {
     /// As if an outcome were taken out.
     #[cfg(test)]
     pub(crate) fn take_in_hand(&self) -> InHand {
-        self.in_hand.take()
+        Some(Arc::clone(&self.in_hand))
     }
 
     /// Whether something other than our own PING is on the queue or on its way.
