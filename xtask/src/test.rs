@@ -220,5 +220,5 @@ fn run_by(by_nextest: bool, yes: bool, filters: &[String]) -> Result<()> {
 /// How many tests run at once. Most wait for a server, a lease or a time limit, so that a core has
 /// room for several; what computes says so in `.config/nextest.toml`.
 fn at_once() -> usize {
-    3 * std::thread::available_parallelism().map_or(1, NonZero::get)
+    4 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }

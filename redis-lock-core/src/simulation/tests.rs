@@ -220,14 +220,15 @@ fn way_to(fault: PlantedFault) -> Way {
 /// before a seed that finds it. `SIMULATE_PLANTED` searches from the first seed on.
 fn first_seed(fault: PlantedFault) -> u64 {
     match fault {
+        PlantedFault::MarkReleased => 1_990,
         PlantedFault::QueueReversed => 570,
-        PlantedFault::NothingFoundIsDone => 370,
-        PlantedFault::StaleHandedOn => 55,
-        PlantedFault::MarkReleased => 180,
+        PlantedFault::NothingFoundIsDone => 290,
+        PlantedFault::StaleHandedOn | PlantedFault::AnyTerms | PlantedFault::PlaceKept => 50,
         PlantedFault::WaitersTtl | PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
-        PlantedFault::AnyAnswer | PlantedFault::AnyTerms | PlantedFault::PlaceKept => 30,
-        PlantedFault::HastyShutdown => 25,
+        PlantedFault::NoTombstone | PlantedFault::TombstoneIgnored => 35,
         PlantedFault::SharedWithLate => 35,
+        PlantedFault::BusyForReadOnly | PlantedFault::HastyShutdown => 25,
+        PlantedFault::LapsedWithMargin => 20,
         _ => 1,
     }
 }
