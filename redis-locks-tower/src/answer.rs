@@ -33,37 +33,41 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) grpc_code: i32,
+    /// The reason for a program: one status has several.
+    pub(crate) code: &'static str,
     pub(crate) detail: &'static str,
 }
 
 impl Answer {
     fn to(error: &LockError) -> Self {
         let status = StatusCode::from_u16(error.http_status());
-        let detail = match error {
+        let (code, detail) = match error {
             LockError::Busy { .. } => {
-                "Another request is working on this. Try again when it has ended."
+                ("busy", "Another request is working on this. Try again when it has ended.")
             }
-            LockError::Crowded { .. } => "Too many requests wait for this. Try again later.",
-            LockError::Done { .. } => "This was done already.",
-            LockError::Superseded { .. } => "A newer request does this.",
-            LockError::Mismatch { .. } => "This stands for another request.",
-            LockError::Backend { .. } | LockError::Shutdown => "Try again later.",
+            LockError::Crowded { .. } => {
+                ("crowded", "Too many requests wait for this. Try again later.")
+            }
+            LockError::Done { .. } => ("done", "This was done already."),
+            LockError::Superseded { .. } => ("superseded", "A newer request does this."),
+            LockError::Mismatch { .. } => ("mismatch", "This stands for another request."),
+            LockError::Backend { .. } | LockError::Shutdown => ("unavailable", "Try again later."),
             // The inner service may have done its work.
-            LockError::Lost { .. } => "Look at the outcome before you try again.",
-            _ => "The service is not set up for this request.",
+            LockError::Lost { .. } => ("lost", "Look at the outcome before you try again."),
+            _ => ("not_set_up", "The service is not set up for this request."),
         };
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { status, grpc_code: error.grpc_code(), detail }
+        Self { status, grpc_code: error.grpc_code(), code, detail }
     }
 
     pub(crate) fn response(self, form: Form) -> Response<Body> {
-        let Self { status, grpc_code, detail } = self;
+        let Self { status, grpc_code, code, detail } = self;
         let title = status.canonical_reason().unwrap_or_default();
         let mut response = match form {
             Form::Problem => {
                 let number = status.as_u16();
                 let body = format!(
-                    r#"{{"type":"about:blank","title":"{title}","status":{number},"detail":"{detail}"}}"#
+                    r#"{{"type":"about:blank","title":"{title}","status":{number},"code":"{code}","detail":"{detail}"}}"#
                 );
                 let mut response = Response::new(Body::from(body));
                 *response.status_mut() = status;

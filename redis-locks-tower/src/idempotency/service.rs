@@ -107,7 +107,7 @@ fn refused<E: 'static>(
     detail: &'static str,
     form: Form,
 ) -> Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>> {
-    let answer = Answer { status, grpc_code, detail };
+    let answer = Answer { status, grpc_code, code: "refused", detail };
     Box::pin(async move { Ok(answer.response(form)) })
 }
 
@@ -234,8 +234,8 @@ impl Keyed {
             (LockError::Lost { .. }, _) => {
                 log::answered(&error, 503);
                 let detail = "Whether this was done is not known. Try again later.";
-                Ok(Answer { status: StatusCode::SERVICE_UNAVAILABLE, grpc_code: 14, detail }
-                    .response(self.form))
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Ok(Answer { status, grpc_code: 14, code: "lost", detail }.response(self.form))
             }
             (LockError::Done { .. }, _) => Ok(self.unknown()),
             (LockError::Mismatch { .. }, _) => Ok(self.mismatch()),
@@ -245,14 +245,15 @@ impl Keyed {
 
     fn mismatch(&self) -> Response<Body> {
         let detail = "The Idempotency-Key was used for another request.";
-        Answer { status: StatusCode::UNPROCESSABLE_ENTITY, grpc_code: 3, detail }
-            .response(self.form)
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Answer { status, grpc_code: 3, code: "mismatch", detail }.response(self.form)
     }
 
     /// The answer if the first answer is lost.
     fn unknown(&self) -> Response<Body> {
         let detail = "This was done already, and its answer is not known any more.";
-        Answer { status: StatusCode::CONFLICT, grpc_code: 6, detail }.response(self.form)
+        let status = StatusCode::CONFLICT;
+        Answer { status, grpc_code: 6, code: "done", detail }.response(self.form)
     }
 
     /// Reads an answer that can be stored; `Err` is an answer that can't or must not be.

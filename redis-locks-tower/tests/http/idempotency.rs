@@ -132,7 +132,9 @@ async fn ik3_a_repetition_while_the_first_request_runs_is_409_or_waits_for_its_a
         until("the first request runs", || gate.entered() == 1).await;
         let second = send();
         if wait.is_zero() {
-            assert_problem(&second.await.unwrap(), 409);
+            let second = second.await.unwrap();
+            assert_problem(&second, 409);
+            assert!(second.text().contains(r#""code":"busy""#), "{}", second.text());
             gate.let_pass(1);
         } else {
             gate.let_pass(1);

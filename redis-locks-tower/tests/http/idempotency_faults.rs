@@ -78,7 +78,12 @@ async fn an_answer_that_is_not_known_any_more_is_409() {
     let values: Vec<String> = values.collect();
     assert_eq!(values.len(), 1, "{values:?}");
     let _: u64 = server.run(&format!("DEL {}", values[0]));
-    assert_problem(&keyed("/pay", "k").send(to).await, 409);
+    let received = keyed("/pay", "k").send(to).await;
+    assert_problem(&received, 409);
+    assert!(
+        received.text().contains(r#""code":"done""#),
+        "a repetition helps nobody: {received:?}"
+    );
     assert_eq!(gate.entered(), 1);
 }
 
