@@ -220,13 +220,17 @@ pub(super) fn sentinel_outage(down_after: Duration) -> Duration {
     down_after + Duration::from_secs(2)
 }
 
-/// Warns of a lease that is shorter than a fail-over, in which it can't be renewed.
+/// The longest pause between two tries to connect, by which a renewal may come later than the fail-over ends.
+const RECONNECT: Duration = Duration::from_secs(1);
+
+/// Warns of a lease that may end in a fail-over. One that begins right before a renewal finds 0.62 of the
+/// lease left, of which 1.7 is the inverse, rounded up.
 fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
-    let least = outage * 3 / 2;
+    let least = (outage + RECONNECT) * 17 / 10;
     (ttl < least).then(|| {
         format!(
-            "a ttl of {ttl:.1?} is shorter than a failover may take ({outage:.1?}), so a failover \
-             loses held locks: make it {least:.1?} or more, or let the nodes detect failures sooner"
+            "a failover may take {outage:.1?}, and a ttl of {ttl:.1?} does not survive that, so a failover \
+             may lose held locks: make it {least:.1?} or more, or let the nodes detect failures sooner"
         )
     })
 }
@@ -262,11 +266,11 @@ mod tests {
         let outage = cluster_outage(Duration::from_secs(15));
         assert_eq!(outage, Duration::from_millis(26_500));
         let said = short_lease(Duration::from_secs(30), outage).unwrap();
-        assert!(said.contains("26.5s") && said.contains("39.8s"), "{said}");
-        assert_eq!(short_lease(Duration::from_secs(40), outage), None);
+        assert!(said.contains("26.5s") && said.contains("46.8s"), "{said}");
+        assert_eq!(short_lease(Duration::from_secs(47), outage), None);
         let outage = sentinel_outage(Duration::from_millis(500));
-        assert!(short_lease(Duration::from_secs(3), outage).is_some());
-        assert_eq!(short_lease(Duration::from_secs(4), outage), None);
+        assert!(short_lease(Duration::from_secs(5), outage).is_some());
+        assert_eq!(short_lease(Duration::from_secs(6), outage), None);
     }
 
     #[test]
