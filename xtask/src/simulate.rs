@@ -49,6 +49,21 @@ pub(crate) struct SimulateOptions {
     /// The machines of processes stand still for a while, and their clocks with them
     #[arg(long)]
     still: bool,
+    /// Calls with `queue` and `newest`
+    #[arg(long)]
+    second_calls: bool,
+    /// Calls with `once` and `replay`
+    #[arg(long)]
+    successes: bool,
+    /// Calls with `share`
+    #[arg(long)]
+    shared: bool,
+    /// The engine above the nodes of a quorum
+    #[arg(long)]
+    quorum: bool,
+    /// All sorts of histories in turn, each for so many minutes
+    #[arg(long)]
+    all: bool,
     /// Look how soon each planted fault is found
     #[arg(long)]
     planted: bool,
@@ -66,15 +81,20 @@ pub(crate) struct SimulateOptions {
 
 /// Plays random histories, or walks over all small ones, by the tests of the engine.
 pub(crate) fn run(options: &SimulateOptions) -> Result<()> {
-    let ordinary = match (options.transactions, options.replaced, options.cluster) {
-        (true, ..) => WITHOUT_SCRIPTS,
-        (_, true, _) => REPLACED,
-        (.., true) => CLUSTER,
-        _ if options.adopted => ADOPTED,
-        _ if options.readers => READERS,
-        _ if options.still => STILL,
-        _ => ORDINARY,
-    };
+    let chosen = [
+        (options.transactions, WITHOUT_SCRIPTS),
+        (options.replaced, REPLACED),
+        (options.cluster, CLUSTER),
+        (options.adopted, ADOPTED),
+        (options.readers, READERS),
+        (options.still, STILL),
+        (options.second_calls, SECOND_CALLS),
+        (options.successes, SUCCESSES),
+        (options.shared, SHARED),
+        (options.quorum, QUORUM),
+    ];
+    let first = chosen.iter().find(|(is_chosen, _)| *is_chosen);
+    let ordinary = first.map_or(ORDINARY, |(_, name)| name);
     if let Some(seed) = options.seed {
         return test(options, ordinary, &[("SIMULATE_SEED", seed)]);
     }
@@ -88,11 +108,21 @@ pub(crate) fn run(options: &SimulateOptions) -> Result<()> {
         let seconds = options.minutes.map_or(60, |time| time.as_secs());
         return test(options, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
     }
+    if options.all {
+        let others = chosen.iter().map(|(_, name)| *name);
+        return [ORDINARY].into_iter().chain(others).try_for_each(|name| play(options, name));
+    }
+    play(options, ordinary)
+}
+
+/// Plays random histories of one sort.
+fn play(options: &SimulateOptions, name: &str) -> Result<()> {
     let limit = options.minutes.unwrap_or(Duration::from_secs(60));
+    eprintln!("== {name}");
     let (started, mut from) = (Instant::now(), options.from_seed);
     while started.elapsed() < limit {
         let batch = (limit - started.elapsed()).min(BATCH).as_secs().max(1);
-        test(options, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
+        test(options, name, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
         eprintln!("{:.0} s of {:.0} s", started.elapsed().as_secs_f64(), limit.as_secs_f64());
         from += STRIDE;
     }
@@ -108,6 +138,13 @@ const ADOPTED: &str =
     "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
 const READERS: &str = "simulation::tests::histories_in_which_tasks_read_keep_every_promise";
 const STILL: &str = "simulation::tests::histories_of_machines_that_stand_still_keep_every_promise";
+const SECOND_CALLS: &str =
+    "simulation::second_calls::histories_with_second_calls_keep_every_promise";
+const SUCCESSES: &str =
+    "simulation::successes::histories_in_which_success_is_remembered_keep_every_promise";
+const SHARED: &str =
+    "simulation::successes::histories_in_which_values_are_shared_keep_every_promise";
+const QUORUM: &str = "simulation::quorum::tests::histories_above_a_quorum_keep_every_promise";
 const SMALL: &str = "simulation::tests::explorer::all_small_histories_keep_every_promise";
 const SMALL_PLANTED: &str =
     "simulation::tests::explorer::planted_faults_are_found_by_few_deviations";
