@@ -22,8 +22,8 @@ pub(crate) async fn acquire(
         let what = "standard output is closed, so the token can't be printed; nothing was acquired";
         return Err(io::Error::other(what).into());
     }
-    let key = task.key.text();
-    let request = || getting::request(locks, &key, &task.getting.kind).ttl(task.ttl).renew(false);
+    let key = task.key.to_take()?;
+    let request = || getting::request(locks, &key, &task.hold.kind).ttl(task.ttl).renew(false);
     let fenced = if task.fence { request().fenced() } else { request() };
     // If a signal ends the wait, a lock that was granted just now is released.
     let guard = tokio::select! {

@@ -18,7 +18,7 @@ pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> LockRequest {
 pub(crate) async fn get(mut request: LockRequest, getting: &Getting) -> Result<Guard, Failure> {
     let wait = if getting.no_wait { Wait::None } else { getting.wait };
     if let Some(most) = getting.queue {
-        request = request.queue(most);
+        request = request.queue(most.get());
     }
     if let Some(limit) = getting.outage {
         request = request.outage(limit);

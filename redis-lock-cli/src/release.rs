@@ -83,6 +83,8 @@ fn answered(status: &LockStatus) -> Result<bool, Failure> {
     write!(out, "End it? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
+    if stdin().read_line(&mut answer)? == 0 {
+        writeln!(out, "\nredis-lock: standard input has no answer; --yes ends it without asking")?;
+    }
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

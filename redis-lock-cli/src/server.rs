@@ -89,8 +89,8 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
 /// The holder's name: the given one, or the command that runs under the lock.
 fn label(task: &Task) -> Option<String> {
     let (given, command) = match task {
-        Task::Run(run) => (run.getting.label.as_ref(), run.command.first()),
-        Task::Acquire(acquire) => (acquire.getting.label.as_ref(), None),
+        Task::Run(run) => (run.hold.label.as_ref(), run.command.first()),
+        Task::Acquire(acquire) => (acquire.hold.label.as_ref(), None),
         _ => return None,
     };
     let of_command = |command: &OsString| {

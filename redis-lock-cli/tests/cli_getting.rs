@@ -235,6 +235,18 @@ fn the_server_keeps_the_lock_for_the_margin() {
 }
 
 #[test]
+fn command_lines_that_make_no_sense_are_64_before_anything_is_locked() {
+    let server = Server::start();
+    for words in [["job", "-n", "--queue=1"], ["job", "-q", "--queue=0"], ["report:", "-q", "-n"]] {
+        let refused = run(&server, &[&["run"], &words[..], &["--", "echo", "ran"]].concat());
+        assert_eq!((code(&refused), refused.stdout.len()), (64, 0), "{words:?}");
+    }
+    let empty = run(&server, &["acquire", "report:", "--ttl", "1m"]);
+    assert!(text(&empty.stderr).contains("is the variable after it empty?"), "{empty:?}");
+    server.assert_clean();
+}
+
+#[test]
 fn a_full_queue_is_reported_at_once() {
     let server = Server::start();
     let _guard = locks(&server).mutex("job").blocking_acquire().unwrap();

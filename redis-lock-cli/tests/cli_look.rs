@@ -150,7 +150,9 @@ fn release_asks_first() {
     for answer in ["", "n\n", "perhaps\n"] {
         let asked = answering(&server, &["release", "job", "--reason", "x"], answer);
         assert_eq!(code(&asked), 1, "{answer:?}");
-        assert!(text(&asked.stderr).contains("job is held by tester"));
+        let said = text(&asked.stderr);
+        assert!(said.contains("job is held by tester"), "{said}");
+        assert_eq!(said.contains("--yes"), answer.is_empty(), "who can't answer is told: {said}");
     }
     guard.blocking_verify().unwrap();
     let agreed = answering(&server, &["release", "job", "--reason", "it hangs"], "y\n");

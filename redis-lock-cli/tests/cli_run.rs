@@ -111,6 +111,22 @@ fn what_succeeded_once_is_not_run_again() {
     assert_eq!(code(&run(&server, &["run", "j", "--read", "--once", "1h", "--", "true"])), 64);
 }
 
+/// A worker that ends well when the machine shuts down has not done the work of the day.
+#[test]
+fn a_command_that_is_told_to_end_leaves_no_recorded_success() {
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT")] {
+        let server = Server::start();
+        let script = format!("trap 'exit 0' {name}; echo up; while :; do sleep 0.05; done");
+        let words = ["run", "job", "--once", "1h", "--", "sh", "-c", &script];
+        let mut running = Running::start(&server, &words);
+        assert_eq!(running.line(), "up");
+        running.signal(signal);
+        let (code, _, said) = running.end();
+        assert!(code == 0 && said.contains("lock `job` has no recorded success"), "{code} {said}");
+        server.assert_clean();
+    }
+}
+
 #[test]
 fn min_hold_keeps_the_lock_after_the_command() {
     let server = Server::start();

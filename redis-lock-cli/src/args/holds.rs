@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use redis_lock_core::Token;
 
-use super::{Getting, Key, Kind, LOCK};
+use super::{Getting, Hold, Key, Kind, LOCK};
 use crate::duration;
 
 /// Take a lock that outlives this command
@@ -17,15 +17,17 @@ use crate::duration;
 #[derive(Debug, Args)]
 pub(crate) struct Acquire {
     #[command(flatten)]
-    pub(crate) key: Key,
-    #[command(flatten)]
     pub(crate) getting: Getting,
     /// How long the lock lasts
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = LOCK)]
     pub(crate) ttl: Duration,
+    #[command(flatten)]
+    pub(crate) hold: Hold,
     /// Ask for a fencing token: a number larger than that of every earlier holder
     #[arg(long, help_heading = LOCK)]
     pub(crate) fence: bool,
+    #[command(flatten)]
+    pub(crate) key: Key,
 }
 
 /// End a hold by its token, or all present holds
@@ -41,16 +43,17 @@ pub(crate) struct Acquire {
 ///
 /// Exits with 1 when nothing was released. With --json it prints `key`, `released` and `reason`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["reason", "token"]))]
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) key: Key,
     /// Why the hold ends, for the holder and its logs
-    #[arg(long, value_name = "TEXT", required_unless_present = "token")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Release the hold of this token
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["reason", "yes"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "yes")]
     pub(crate) token: Option<Token>,
-    /// Don't ask for confirmation
+    /// Don't ask for confirmation, as in scripts
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]

@@ -7,7 +7,7 @@ EXAMPLES
   The same from cron, which mails all output. The machines that skip print nothing:
       redis-lock run nightly -n -q -E 0 --min-hold 10m -- /usr/local/bin/nightly
   One machine runs the job of each date. If it fails, another one tries:
-      redis-lock run \"nightly:$(date -u +%F)\" --once 24h -- /usr/local/bin/nightly
+      redis-lock run \"nightly:$(date -u +%F)\" --once 24h --max-hold 2h -- /usr/local/bin/nightly
   At most three downloads at a time, on all machines together:
       redis-lock run download --permits 3 -- curl -O https://example.com/large
   All locks, or those of orders:
@@ -33,14 +33,14 @@ EXIT STATUS
   0    success; of `show`: the lock is held; of `check`: the server can be used
   1    `show`: not held; `release`: not held, not by this token, or you answered no;
        `check --strict`: there are warnings
-  64   usage error
+  64   usage error: the command line can't be read, or options exclude each other
   65   another program wrote a value without a ttl to the key; `release` can delete it
   69   the server is unreachable, or refuses
   74   reading or writing failed
   75   `run` and `acquire`: another holder has the lock and the wait is over, or --queue is full
        (-E sets another code)
   76   `run`: the lock was lost, and the command was stopped
-  78   no server was named, or an option's value makes no sense
+  78   no server was named, or a value is out of range
   79   `run --newest`: a newer call ended this one
   126  `run`: the command can't be executed
   127  `run`: the command was not found

@@ -9,12 +9,14 @@ pub(crate) use holds::{Acquire, Release};
 pub(crate) use looks::{Check, Ls, Show, Watch};
 pub(crate) use run::Run;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use redis_lock_core::Wait;
 
+use crate::exit::Failure;
 use crate::{duration, segments};
 
 /// Run commands under distributed locks on Redis or Valkey, look at the locks, and end them.
@@ -87,15 +89,33 @@ const LOCK: &str = "Lock";
 #[derive(Debug, Args)]
 pub(crate) struct Key {
     /// The key, without the namespace
+    #[arg(help_heading = None)]
     key: String,
     /// Append a colon and this text, escaped as the attribute escapes it; may be repeated
-    #[arg(long = "segment", visible_alias = "segments", value_name = "TEXT")]
+    #[arg(
+        long = "segment",
+        visible_alias = "segments",
+        value_name = "TEXT",
+        help_heading = LOCK
+    )]
     segments: Vec<String>,
 }
 
 impl Key {
     pub(crate) fn text(&self) -> String {
         segments::joined(&self.key, &self.segments)
+    }
+
+    /// The key of a lock that is to be taken. A colon at its end is what an empty variable leaves behind, and
+    /// such a lock would stand for the work of every day.
+    pub(crate) fn to_take(&self) -> Result<String, Failure> {
+        let key = self.text();
+        match key.ends_with(':') {
+            false => Ok(key),
+            true => Err(Failure::Usage(format!(
+                "the key `{key}` ends with a colon: is the variable after it empty?"
+            ))),
+        }
     }
 }
 
@@ -130,19 +150,25 @@ pub(crate) struct Getting {
     /// Exit with this code when another holder has the lock
     #[arg(long, short = 'E', default_value_t = 75, value_name = "CODE")]
     pub(crate) conflict_exit_code: u8,
-    /// Print nothing when another holder has the lock, or --once found a recorded success
+    /// Print nothing when another holder has the lock, or `run --once` found a recorded success
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Wait only if fewer than this many calls wait already, on all machines together
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) queue: Option<usize>,
+    #[arg(long, value_name = "NUMBER", conflicts_with = "no_wait")]
+    pub(crate) queue: Option<NonZeroUsize>,
     /// How long to wait for a server that is down; by default 10s, with --no-wait 2s at most
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) outage: Option<Duration>,
+}
+
+/// What holds it, and beside how many others.
+#[derive(Debug, Args)]
+#[command(next_help_heading = LOCK)]
+pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) kind: Kind,
     /// A name for the holder, which `ls` and `show` print; by default host, process and command
-    #[arg(long, value_name = "TEXT", help_heading = LOCK)]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Getting, Key, LOCK};
+use super::{Getting, Hold, Key, LOCK};
 use crate::duration;
 
 const JOB: &str = "Job";
@@ -49,17 +49,37 @@ const JOB: &str = "Job";
 #[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) key: Key,
-    #[command(flatten)]
     pub(crate) getting: Getting,
+    #[command(flatten)]
+    pub(crate) hold: Hold,
+    /// Give the command a number in REDIS_LOCK_SLOT that no other holder uses: at least 0, and less than the
+    /// permits
+    #[arg(long, requires = "permits", help_heading = LOCK)]
+    pub(crate) slot: bool,
+    /// The lease: how long the lock stays if redis-lock is killed
+    #[arg(
+        long,
+        default_value = "30s",
+        value_parser = duration::parse,
+        value_name = "TIME",
+        help_heading = LOCK
+    )]
+    pub(crate) ttl: Duration,
+    /// Extra time that the server keeps the lock after the lease of redis-lock ends. It covers pauses of this
+    /// machine and jumps of the server's clock
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = LOCK)]
+    pub(crate) margin: Option<Duration>,
+    /// Don't ask for a fencing token; the server keeps a counter for it
+    #[arg(long, help_heading = LOCK)]
+    pub(crate) no_fence: bool,
     /// Keep the lock at least this long, even if the command ends earlier
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
     pub(crate) min_hold: Option<Duration>,
     /// Stop the command once it has held the lock for this long; 24 hours by default
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
     pub(crate) max_hold: Option<Duration>,
-    /// Record that the command exited with 0. For this long after it got the lock, `run --once` does not
-    /// run the command again
+    /// Record that the command exited with 0, unless INT or TERM told it to end. For this long after it got the
+    /// lock, `run --once` does not run the command again
     #[arg(
         long,
         value_parser = duration::parse,
@@ -81,10 +101,6 @@ pub(crate) struct Run {
     /// the older one has ended
     #[arg(long, conflicts_with_all = ["read", "permits", "no_wait", "once", "min_hold"], help_heading = JOB)]
     pub(crate) newest: bool,
-    /// Give the command a number in REDIS_LOCK_SLOT that no other holder uses: at least 0, and less than the
-    /// permits
-    #[arg(long, requires = "permits", help_heading = JOB)]
-    pub(crate) slot: bool,
     /// After INT, TERM, a loss or a newer call, the time until the command's processes get KILL
     #[arg(
         long,
@@ -94,22 +110,8 @@ pub(crate) struct Run {
         help_heading = JOB
     )]
     pub(crate) grace: Duration,
-    /// The lease: how long the lock stays if redis-lock is killed
-    #[arg(
-        long,
-        default_value = "30s",
-        value_parser = duration::parse,
-        value_name = "TIME",
-        help_heading = LOCK
-    )]
-    pub(crate) ttl: Duration,
-    /// Extra time that the server keeps the lock after the lease of redis-lock ends. It covers pauses of this
-    /// machine and jumps of the server's clock
-    #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = LOCK)]
-    pub(crate) margin: Option<Duration>,
-    /// Don't ask for a fencing token; the server keeps a counter for it
-    #[arg(long, help_heading = LOCK)]
-    pub(crate) no_fence: bool,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// The command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND", help_heading = None)]
     pub(crate) command: Vec<OsString>,

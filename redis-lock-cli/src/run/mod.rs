@@ -22,7 +22,7 @@ use terminal::Terminal;
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let asked = Instant::now();
-    let key = task.key.text();
+    let key = task.key.to_take()?;
     let request = request(locks, &key, &task);
     let done = |failure| match failure {
         Failure::Lock(error @ LockError::Done { .. }) => {
@@ -60,7 +60,12 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
             let line = "was superseded by a newer call, and the command was stopped".to_owned();
             (line, json::superseded(&key), Code::SUPERSEDED)
         }
-        (End::Command(code), None) => return Ok(code),
+        (End::Stopped(Code::OK), None) if task.once.is_some() => {
+            let line = "has no recorded success: the command was told to end, and exited with 0";
+            say(&table::plain(&format!("redis-lock: lock `{key}` {line}")));
+            return Ok(Code::OK);
+        }
+        (End::Command(code) | End::Stopped(code), None) => return Ok(code),
     };
     say(&if common.json {
         json
@@ -72,7 +77,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
 
 /// The request that these options make.
 fn request(locks: &Locks, key: &str, task: &Run) -> LockRequest {
-    let kind = &task.getting.kind;
+    let kind = &task.hold.kind;
     let mut request = getting::request(locks, key, kind).ttl(task.ttl);
     // Several hold it at once otherwise, and a number would tell none of them apart as the latest.
     if !task.no_fence && !kind.read && kind.permits.is_none() {

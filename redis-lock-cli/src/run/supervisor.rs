@@ -27,6 +27,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// How it ended.
 pub(crate) enum End {
     Command(Code),
+    /// The command was told to end by INT or TERM, and has ended.
+    Stopped(Code),
     Lost(LossReason),
     /// A newer call has come, and the command was stopped for it.
     Superseded,
@@ -108,8 +110,9 @@ impl<'a> Supervisor<'a> {
         match (self.lost, self.superseded, self.child.ended) {
             (Some(reason), ..) => End::Lost(reason),
             (None, Some(true), _) => End::Superseded,
+            (None, _, Some(code)) if self.deadline.is_some() => End::Stopped(code),
             (None, _, Some(code)) => End::Command(code),
-            (None, _, None) => End::Command(Code::of_signal(Signal::KILL.as_raw())),
+            (None, _, None) => End::Stopped(Code::of_signal(Signal::KILL.as_raw())),
         }
     }
 

@@ -85,7 +85,7 @@ impl Options {
                 return conflict("min_hold", with, "raise the ttl or allow renewal");
             }
             if self.max_hold.is_some_and(|limit| least > limit) {
-                return conflict("min_hold", "a shorter max_hold", "lower it");
+                return conflict("min_hold", "a shorter max_hold", "lower min_hold");
             }
         }
         self.check_values(kind)?;

@@ -279,11 +279,10 @@ impl From<ConfigError> for LockError {
     }
 }
 
-const IN_LINE: &str =
-    "calls already wait in line at the server, and `queue` allows no more; try again later";
+const IN_LINE: &str = "already waiting at the server, and `queue` allows no more; try again later";
 
 const IN_PROCESS: &str =
-    "calls of this process already wait for it, and `max_waiters` allows no more; try again later";
+    "already waiting in this process, and `max_waiters` allows no more; try again later";
 
 const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the outer hold";
 

@@ -375,7 +375,7 @@ pub struct Drained {
 pub enum LossReason {
     /// The lease ended before a renewal was confirmed: the server could not be reached in time, or
     /// renewal was switched off.
-    #[error("its lease ended before a renewal or an adoption was confirmed")]
+    #[error("its lease ended before it was renewed or adopted")]
     Expired,
     /// The key has another value.
     #[error("another holder has it now ({by})")]

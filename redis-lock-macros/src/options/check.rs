@@ -84,7 +84,7 @@ fn check_times(options: &Options, mistakes: &mut Mistakes) {
         && least > most
     {
         let most_at = max_hold.as_ref().map(|most| At::new(most, "max_hold", most.value.written()));
-        clash(least_at, most_at, "the least is more than the most");
+        clash(least_at, most_at, "the least time is longer than the most");
     }
 }
 

@@ -229,8 +229,8 @@ fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     let least = (outage + RECONNECT) * 17 / 10;
     (ttl < least).then(|| {
         format!(
-            "a failover may take {outage:.1?}, and a ttl of {ttl:.1?} does not survive that, so a failover \
-             may lose held locks: make it {least:.1?} or more, or let the nodes detect failures sooner"
+            "a ttl of {ttl:.1?} may be shorter than a failover, which takes up to {outage:.1?} and may begin \
+             when a renewal is due: make it {least:.1?} or more, or let the nodes detect failures sooner"
         )
     })
 }
