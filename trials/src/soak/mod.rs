@@ -37,8 +37,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
-use testbed::{Server, eventually};
+use anyhow::{Context, Result, bail, ensure};
+use testbed::Server;
 
 use history::History;
 use nemesis::Nemesis;
@@ -89,9 +89,15 @@ pub(crate) fn run(options: SoakOptions) -> Result<()> {
     println!("another program wrote {} times to the keys of one lock", tenant.end());
     nemesis.settle();
     // Killed with their locks: nothing may be left once the leases are over.
-    eventually(LONGEST_TTL * 2 + Duration::from_secs(3), "every lease has ended", || {
-        place.locks_left().is_empty()
-    });
+    let (ended, limit) = (Instant::now(), LONGEST_TTL * 2 + Duration::from_secs(3));
+    let left = loop {
+        let left = place.locks_left();
+        if left.is_empty() || ended.elapsed() > limit {
+            break left;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    ensure!(left.is_empty(), "after {limit:?} there still are {left:?}");
     let mut store = Store::connect(&store.url())?;
     Verdict { history: &lock(&history), nemesis: &nemesis, scripting, on_quorum, found }
         .tell(&mut store)

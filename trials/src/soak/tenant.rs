@@ -52,13 +52,15 @@ impl Tenant {
     /// Ends it and removes what it has left. Returns how many writes were done.
     pub(crate) fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
+        // Its last writes come before these commands.
+        let written = self.writing.join().unwrap_or(0);
         for url in &self.servers {
             for key in KEYS {
                 // A server without the key's slot, or a replica, has nothing of it.
                 let _ = connect(url).and_then(|mut it| redis::cmd("DEL").arg(key).exec(&mut it));
             }
         }
-        self.writing.join().unwrap_or(0)
+        written
     }
 }
 
