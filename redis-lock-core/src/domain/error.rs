@@ -279,7 +279,8 @@ impl From<ConfigError> for LockError {
     }
 }
 
-const IN_LINE: &str = "already waiting at the server, and `queue` allows no more; try again later";
+const IN_LINE: &str =
+    "already waiting in line at the server, and `queue` allows no more; try again later";
 
 const IN_PROCESS: &str =
     "already waiting in this process, and `max_waiters` allows no more; try again later";

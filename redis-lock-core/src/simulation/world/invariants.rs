@@ -13,6 +13,7 @@ use crate::simulation::books::{CallRecord, Ended, HoldNote, What};
 use crate::simulation::clock::{self, MILLI, SECOND};
 use crate::simulation::full_key;
 use crate::simulation::plan::Sort;
+use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::simulation::process::SimulatedProcess;
 use crate::simulation::stay::Left;
 use crate::{LockState, LossReason};
@@ -445,19 +446,14 @@ impl World {
     /// A shutdown without trouble leaves nothing.
     pub(super) fn check_after_shutdown(&self, index: usize) {
         let process = &self.processes[index];
-        // A release may have been sent, and its transaction take longer than the shutdown waits.
-        let are_late = self.plan.path.late_transactions.is_some_and(|late| late > 0);
-        if are_late && clock::now() < self.plan.calm_at + 6 * SECOND {
+        // The transaction of a release may take longer than the shutdown waits.
+        let late = self.plan.path.late_transactions.unwrap_or(0);
+        if late > 0 && clock::now() < self.plan.calm_at + 6 * SECOND {
             return;
         }
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
-        let only_shutdowns = self.plan.path.slow == 0
-            && self.plan.troubles.iter().all(|(_, trouble)| {
-                matches!(
-                    trouble,
-                    crate::simulation::planned_trouble::PlannedTrouble::Shutdown { .. }
-                )
-            });
+        let ends = |(_, it): &(u64, PlannedTrouble)| matches!(it, PlannedTrouble::Shutdown { .. });
+        let only_shutdowns = self.plan.path.slow == 0 && self.plan.troubles.iter().all(ends);
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");
