@@ -121,6 +121,10 @@ pub(crate) fn superseded(key: &str) -> String {
     json!({ "event": "superseded", "key": key }).to_string()
 }
 
+pub(crate) fn stopped(key: &str) -> String {
+    json!({ "event": "stopped", "key": key }).to_string()
+}
+
 pub(crate) fn left_behind(key: &str, pids: &[u32]) -> String {
     json!({ "event": "left_behind", "key": key, "pids": pids }).to_string()
 }

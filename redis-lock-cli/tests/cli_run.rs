@@ -124,6 +124,13 @@ fn a_command_that_is_told_to_end_leaves_no_recorded_success() {
         let (code, _, said) = running.end();
         assert!(code == 0 && said.contains("lock `job` has no recorded success"), "{code} {said}");
         server.assert_clean();
+        let mut running = Running::start(&server, &[&["run", "--json"], &words[1..]].concat());
+        assert_eq!(running.line(), "up");
+        running.signal(signal);
+        let (_, _, said) = running.end();
+        let events: Vec<_> =
+            objects(said.as_bytes()).iter().map(|it| it["event"].clone()).collect();
+        assert_eq!(events, ["acquired", "stopped"], "{said}");
     }
 }
 

@@ -44,7 +44,7 @@ const JOB: &str = "Job";
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
 /// `acquired` (with key, token, fence, slot, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
-/// `superseded` (key), or `error`.
+/// `superseded` (key), `stopped` (key; --once has recorded no success), or `error`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 pub(crate) struct Run {

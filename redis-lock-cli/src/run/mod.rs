@@ -62,8 +62,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
         }
         (End::Stopped(Code::OK), None) if task.once.is_some() => {
             let line = "has no recorded success: the command was told to end, and exited with 0";
-            say(&table::plain(&format!("redis-lock: lock `{key}` {line}")));
-            return Ok(Code::OK);
+            (line.to_owned(), json::stopped(&key), Code::OK)
         }
         (End::Command(code) | End::Stopped(code), None) => return Ok(code),
     };

@@ -82,7 +82,7 @@ async fn an_answer_that_is_not_known_any_more_is_409() {
     assert_problem(&received, 409);
     assert!(
         received.text().contains(r#""code":"done""#),
-        "a repetition helps nobody: {received:?}"
+        "the client must not repeat it: {received:?}"
     );
     assert_eq!(gate.entered(), 1);
 }
