@@ -28,6 +28,12 @@ fn foreground(pid: u32) -> i32 {
     fields.split(' ').nth(5).unwrap().parse().unwrap()
 }
 
+/// The name of the program that a process runs.
+fn name(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim().to_owned()
+}
+
 /// The id of the program, which `$LOCK` in the terminal's shell was.
 fn pid_of_holder(server: &Server) -> u32 {
     let locks = locks(server);
@@ -109,11 +115,13 @@ fn ctrl_c_ends_the_script_around_it_as_well() {
     let mut terminal = Terminal::open(&server, &scene);
     scene.write(
         "script",
-        "\"$LOCK\" run job -- sh -c 'sh stubborn & sleep 60'\necho next >> \"$LOG\"\n",
+        "\"$LOCK\" run job -- sh -c 'sh stubborn & exec sleep 60'\necho next >> \"$LOG\"\n",
     );
     terminal.line("sh script");
     let pid = pid_of_holder(&server);
     scene.works();
+    // A Ctrl-C that comes while dash starts a program is lost.
+    eventually(20 * SECOND, "it sleeps", || name(foreground(pid)) == "sleep");
     terminal.press(CTRL_C);
     eventually(20 * SECOND, "it has ended", || state(pid) == 'Z');
     terminal.line("echo shell >> \"$LOG\"");
