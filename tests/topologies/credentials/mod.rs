@@ -63,10 +63,10 @@ fn survive(
         is_handed_over(crowd.other.mutex("job"), crowd.one.mutex("job"));
         crowd.all_are_held();
     }
-    vault.stop();
     // Connections are closed with the last of their managers.
     let managers = (crowd.one.clone(), crowd.other.clone());
     crowd.give_back();
+    vault.stop();
     let (mut long, mut fewest, mut most) = (0, usize::MAX, 0);
     gate.each(|session| {
         assert!(!session.has_expired, "one of {} passwords was not followed", session.passwords);
@@ -138,8 +138,8 @@ fn cr2_no_lock_is_lost_when_the_sessions_of_the_user_are_ended() {
         }
         crowd.all_are_held();
     }
-    vault.stop();
     crowd.give_back();
+    vault.stop();
     vault.was_asked_with_pauses();
     server.assert_clean();
 }
