@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use redis_locks::Locks;
 use testbed::{Database, skip};
 
-/// A step of CI sets it, after it has installed the databases.
+/// CI sets it, after it has installed the databases.
 const REQUIRED: &str = "TESTBED_DATABASES";
 
 /// The statements below this heading of the page: one for a row that exists, one for a row that may not.

@@ -56,7 +56,7 @@ const SHORT_HISTORIES: &str = "3";
 pub(crate) fn run(all: bool, yes: bool, filters: &[String]) -> Result<()> {
     let by_nextest = tools::has("nextest");
     match all || !filters.is_empty() {
-        true => run_by(by_nextest, yes, filters),
+        true => run_by(by_nextest, yes, &[], filters),
         false => run_short(by_nextest, yes),
     }
 }
@@ -80,9 +80,14 @@ fn run_short(by_nextest: bool, yes: bool) -> Result<()> {
     Ok(())
 }
 
-/// The same with plain `cargo test`, where the tests of one binary share a process.
+/// All of them. Those that need a database fail where it is missing, and are not skipped.
+pub(crate) fn all_with_databases() -> Result<()> {
+    run_by(tools::has("nextest"), false, &[("TESTBED_DATABASES", "required")], &[])
+}
+
+/// All of them with plain `cargo test`, where the tests of one binary share a process.
 pub(crate) fn plain() -> Result<()> {
-    run_by(false, false, &[])
+    run_by(false, false, &[], &[])
 }
 
 /// The tests of faults, and those of locks without scripts: programs, and parts of the tests' names.
@@ -150,7 +155,8 @@ fn tests_of_faults() -> Vec<Command> {
 }
 
 fn nextest_of_faults(filter: &str) -> Command {
-    let mut run = nextest(&["--package", "redis-locks", "--no-fail-fast"]);
+    // The whole workspace, so that dependencies have the features that they were compiled with before.
+    let mut run = nextest(&["--workspace", "--no-fail-fast"]);
     run.args(["--test", "faults", "--test", "locks", "-E", filter]);
     run
 }
@@ -189,7 +195,7 @@ pub(crate) fn slow() -> Result<()> {
     must_succeed(tests)
 }
 
-fn run_by(by_nextest: bool, yes: bool, filters: &[String]) -> Result<()> {
+fn run_by(by_nextest: bool, yes: bool, needs: &[(&str, &str)], filters: &[String]) -> Result<()> {
     let server = trials::server(yes)?;
     if trials::version("9").is_err() {
         eprintln!("tests that need Valkey 9 are skipped: none was found or fetched");
@@ -204,7 +210,8 @@ fn run_by(by_nextest: bool, yes: bool, filters: &[String]) -> Result<()> {
     };
     // All failures are shown, not only the first.
     tests.arg("--no-fail-fast");
-    tests.env("REDIS_LOCKS_SERVER", &server).env("TESTBED_SKIPPED", &skipped).args(filters);
+    tests.env("REDIS_LOCKS_SERVER", &server).env("TESTBED_SKIPPED", &skipped);
+    tests.envs(needs.iter().copied()).args(filters);
     let tests = must_succeed(tests);
     if let Ok(lines) = fs::read_to_string(&skipped) {
         eprint!("{lines}");

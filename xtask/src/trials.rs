@@ -10,8 +10,8 @@ use crate::cargo::{cargo, must_succeed, target_dir};
 
 /// Builds the package, then runs this command of it.
 pub(crate) fn run(name: &str, rest: &[String]) -> Result<()> {
-    let mut trial = cargo(&["run", "--quiet", "--package", "trials", "--", name]);
-    trial.args(rest);
+    let mut trial = built()?;
+    trial.arg(name).args(rest);
     must_succeed(trial)
 }
 
