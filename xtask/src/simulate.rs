@@ -59,7 +59,7 @@ pub(crate) struct SimulateOptions {
     #[arg(long)]
     shared: bool,
     /// The engine above the nodes of a quorum
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["planted", "exhaustive", "fault", "scenario"])]
     quorum: bool,
     /// All sorts of histories in turn, each for so many minutes
     #[arg(long)]

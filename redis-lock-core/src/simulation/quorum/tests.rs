@@ -75,10 +75,15 @@ fn found(fault: PlantedFault, seeds: std::ops::Range<u64>) -> Option<(u64, Strin
     found
 }
 
-/// With `SIMULATE_SECONDS` it runs for so long, from the seed `SIMULATE_FROM` on.
+/// With `SIMULATE_SECONDS` it runs for so long, from the seed `SIMULATE_FROM` on; with `SIMULATE_SEED` it plays
+/// that one alone.
 #[test]
 fn histories_above_a_quorum_keep_every_promise() {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    if let Some(seed) = number("SIMULATE_SEED") {
+        history(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        return;
+    }
     let (first, seconds) = (number("SIMULATE_FROM").unwrap_or(1), number("SIMULATE_SECONDS"));
     let (began, mut seed, mut all) = (std::time::Instant::now(), first, (0, 0));
     while seconds.map_or(seed < first + 12, |most| began.elapsed().as_secs() < most) {
