@@ -224,13 +224,14 @@ pub(super) fn sentinel_outage(down_after: Duration) -> Duration {
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// Warns of a lease that may end in a fail-over. One that begins right before a renewal finds 0.62 of the
-/// lease left, of which 1.7 is the inverse, rounded up.
+/// lease left, of which 1.7 is the inverse, rounded up. So is the advice, to whole seconds.
 fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     let least = (outage + RECONNECT) * 17 / 10;
-    (ttl < least).then(|| {
+    let least = least.as_millis().div_ceil(1_000);
+    (ttl.as_millis() < least * 1_000).then(|| {
         format!(
             "a ttl of {ttl:.1?} may be shorter than a failover, which takes up to {outage:.1?} and may begin \
-             when a renewal is due: make it {least:.1?} or more, or let the nodes detect failures sooner"
+             when a renewal is due: make it {least}s or more, or let the nodes detect failures sooner"
         )
     })
 }
@@ -266,7 +267,7 @@ mod tests {
         let outage = cluster_outage(Duration::from_secs(15));
         assert_eq!(outage, Duration::from_millis(26_500));
         let said = short_lease(Duration::from_secs(30), outage).unwrap();
-        assert!(said.contains("26.5s") && said.contains("46.8s"), "{said}");
+        assert!(said.contains("26.5s") && said.contains("make it 47s or more"), "{said}");
         assert_eq!(short_lease(Duration::from_secs(47), outage), None);
         let outage = sentinel_outage(Duration::from_millis(500));
         assert!(short_lease(Duration::from_secs(5), outage).is_some());
