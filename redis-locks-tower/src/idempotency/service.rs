@@ -57,9 +57,10 @@ where
         let key = if counts { key::of(&parts.headers) } else { Ok(None) };
         let locks = locks.clone();
         match key {
-            Err(wrong) => refused(StatusCode::BAD_REQUEST, 3, wrong, form),
+            Err(wrong) => refused(StatusCode::BAD_REQUEST, 3, "key_invalid", wrong, form),
             Ok(None) if counts && settings.is_required => {
-                refused(StatusCode::BAD_REQUEST, 3, "The Idempotency-Key is missing.", form)
+                let detail = "The Idempotency-Key is missing.";
+                refused(StatusCode::BAD_REQUEST, 3, "key_missing", detail, form)
             }
             Ok(None) => {
                 let mut inner = inner;
@@ -74,11 +75,25 @@ where
                         Read::Whole(payload) => payload,
                         Read::Part(_) => {
                             let detail = "The payload is too large for a request with a key.";
-                            return refused(StatusCode::PAYLOAD_TOO_LARGE, 8, detail, form).await;
+                            return refused(
+                                StatusCode::PAYLOAD_TOO_LARGE,
+                                8,
+                                "payload_too_large",
+                                detail,
+                                form,
+                            )
+                            .await;
                         }
                         Read::Failed(_) => {
                             let detail = "The payload has not arrived as a whole.";
-                            return refused(StatusCode::BAD_REQUEST, 3, detail, form).await;
+                            return refused(
+                                StatusCode::BAD_REQUEST,
+                                3,
+                                "payload_incomplete",
+                                detail,
+                                form,
+                            )
+                            .await;
                         }
                     };
                     let lock = name.map(|name| {
@@ -104,10 +119,11 @@ where
 fn refused<E: 'static>(
     status: StatusCode,
     grpc_code: i32,
+    code: &'static str,
     detail: &'static str,
     form: Form,
 ) -> Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>> {
-    let answer = Answer { status, grpc_code, code: "refused", detail };
+    let answer = Answer { status, grpc_code, code, detail };
     Box::pin(async move { Ok(answer.response(form)) })
 }
 
@@ -235,7 +251,8 @@ impl Keyed {
                 log::answered(&error, 503);
                 let detail = "Whether this was done is not known. Try again later.";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                Ok(Answer { status, grpc_code: 14, code: "lost", detail }.response(self.form))
+                Ok(Answer { status, grpc_code: 14, code: "unknown_outcome", detail }
+                    .response(self.form))
             }
             (LockError::Done { .. }, _) => Ok(self.unknown()),
             (LockError::Mismatch { .. }, _) => Ok(self.mismatch()),

@@ -57,9 +57,10 @@ fn assert_replayed(received: &Received, first: &Received) {
 }
 
 #[track_caller]
-pub(crate) fn assert_problem(received: &Received, status: u16) {
+pub(crate) fn assert_problem(received: &Received, status: u16, code: &str) {
     assert_eq!(received.status, status, "{received:?}");
     assert_eq!(received.header("content-type"), Some("application/problem+json"));
+    assert!(received.text().contains(&format!("\"code\":\"{code}\"")), "{}", received.text());
     assert!(received.text().contains(&format!("\"status\":{status},")), "{}", received.text());
     let is_later = received.header("retry-after").is_some();
     assert_eq!(is_later, status == 503, "{received:?}");
@@ -133,8 +134,7 @@ async fn ik3_a_repetition_while_the_first_request_runs_is_409_or_waits_for_its_a
         let second = send();
         if wait.is_zero() {
             let second = second.await.unwrap();
-            assert_problem(&second, 409);
-            assert!(second.text().contains(r#""code":"busy""#), "{}", second.text());
+            assert_problem(&second, 409, "busy");
             gate.let_pass(1);
         } else {
             gate.let_pass(1);
@@ -157,7 +157,7 @@ async fn ik4_a_key_for_another_method_path_query_or_payload_is_422() {
         Sent::new("PATCH", "/pay").header("idempotency-key", "k").body("{\"cents\":995}"),
     ];
     for other in others {
-        assert_problem(&other.send(to).await, 422);
+        assert_problem(&other.send(to).await, 422, "mismatch");
     }
     assert_replayed(&keyed("/pay", "k").send(to).await, &first);
     assert_eq!(gate.entered(), 1);
@@ -179,7 +179,7 @@ async fn ik4_another_payload_is_422_while_the_first_request_runs_in_its_process_
         until("the first request runs", || gate.entered() == round + 1).await;
         for asked in &instances {
             let other = keyed("/pay", &key).body("{\"cents\":996}");
-            assert_problem(&other.send(*asked).await, 422);
+            assert_problem(&other.send(*asked).await, 422, "mismatch");
         }
         gate.let_pass(1);
         let first = first.await.unwrap();
@@ -199,7 +199,7 @@ async fn ik5_a_request_without_a_key_runs_each_time_unless_a_key_is_required() {
         assert_eq!(received.header("x-visit"), Some(&*visit.to_string()));
     }
     let required = serve(counting(&gate).layer(layer(&Locks::in_memory()).required())).await;
-    assert_problem(&Sent::new("POST", "/a").send(required).await, 400);
+    assert_problem(&Sent::new("POST", "/a").send(required).await, 400, "key_missing");
     assert_eq!(Sent::new("GET", "/a").send(required).await.status, 201);
 }
 
@@ -208,9 +208,13 @@ async fn ik5_a_key_that_is_empty_long_or_not_printable_is_400() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()))).await;
     for wrong in ["", "\"\"", "k\tk", "schlüssel", "\"open", &"k".repeat(256)] {
-        assert_problem(&keyed("/a", wrong).send(to).await, 400);
+        assert_problem(&keyed("/a", wrong).send(to).await, 400, "key_invalid");
     }
-    assert_problem(&keyed("/a", "k").header("idempotency-key", "l").send(to).await, 400);
+    assert_problem(
+        &keyed("/a", "k").header("idempotency-key", "l").send(to).await,
+        400,
+        "key_invalid",
+    );
     assert_eq!(gate.entered(), 0);
     assert_eq!(keyed("/a", &"k".repeat(255)).send(to).await.status, 201);
 }
@@ -246,7 +250,7 @@ async fn a_payload_above_the_limit_is_413() {
     let gate = Gate::open();
     let to = serve(counting(&gate).layer(layer(&Locks::in_memory()).largest_body(100))).await;
     assert_eq!(keyed("/a", "k").body([7; 100]).send(to).await.text(), "visit 1: 100 bytes");
-    assert_problem(&keyed("/a", "l").body([7; 101]).send(to).await, 413);
+    assert_problem(&keyed("/a", "l").body([7; 101]).send(to).await, 413, "payload_too_large");
     let unkeyed = Sent::new("POST", "/a").body([7; 101]).send(to).await;
     assert_eq!(unkeyed.text(), "visit 2: 101 bytes");
 }

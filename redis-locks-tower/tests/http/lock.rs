@@ -48,9 +48,10 @@ fn waiters(locks: &Locks) -> usize {
     locks.blocking_status("secret").unwrap().waiters.len()
 }
 
-fn assert_problem(received: &Received, status: u16) {
+fn assert_problem(received: &Received, status: u16, code: &str) {
     assert_eq!(received.status, status, "{received:?}");
     assert_eq!(received.header("content-type"), Some("application/problem+json"));
+    assert!(received.text().contains(&format!("\"code\":\"{code}\"")), "{}", received.text());
     let text = received.text();
     assert!(text.contains(&format!("\"status\":{status},")), "{text}");
     assert!(!text.contains("secret"), "the key is for the log: {text}");
@@ -63,7 +64,7 @@ async fn a_request_whose_lock_is_busy_gets_409_and_one_for_another_lock_runs() {
     let first = tokio::spawn(async move { request("/orders/7").send(to).await });
     until("the first request runs", || gate.entered() == 1).await;
 
-    assert_problem(&request("/orders/7").send(to).await, 409);
+    assert_problem(&request("/orders/7").send(to).await, 409, "busy");
     gate.let_pass(2);
     assert_eq!(first.await.unwrap().text(), "passed");
     assert_eq!(request("/orders/8").send(to).await.text(), "passed");
@@ -86,7 +87,7 @@ async fn a_request_that_finds_too_many_waiting_gets_429() {
     let held = locks.mutex("secret").acquire().await.unwrap();
     let waiting = tokio::spawn(async move { request("/a").send(to).await });
     until("a request waits", || waiters(&locks) == 1).await;
-    assert_problem(&request("/a").send(to).await, 429);
+    assert_problem(&request("/a").send(to).await, 429, "crowded");
     held.release().await.unwrap();
     assert_eq!(waiting.await.unwrap().text(), "passed");
 }
@@ -100,7 +101,7 @@ async fn a_stopped_server_is_503_with_retry_after_and_the_handler_does_not_run()
     assert_eq!(request("/a").send(to).await.status, 200);
     server.kill9();
     let received = request("/a").send(to).await;
-    assert_problem(&received, 503);
+    assert_problem(&received, 503, "unavailable");
     assert_eq!(received.header("retry-after"), Some("2"));
     assert!(!received.text().contains("127.0.0.1"), "{}", received.text());
     assert_eq!(gate.entered(), 1);
@@ -112,7 +113,7 @@ async fn a_service_that_ends_answers_503() {
     let to = serve(passing(&gate).layer(layer(&locks, by_path))).await;
     locks.shutdown().await;
     let received = request("/a").send(to).await;
-    assert_problem(&received, 503);
+    assert_problem(&received, 503, "unavailable");
     assert_eq!(received.header("retry-after"), Some("2"));
 }
 
@@ -125,7 +126,7 @@ async fn mistakes_of_the_program_are_500() {
     ];
     for naming in namings {
         let to = serve(passing(&gate).layer(layer(&locks, naming))).await;
-        assert_problem(&request("/a").send(to).await, 500);
+        assert_problem(&request("/a").send(to).await, 500, "not_set_up");
     }
     assert_eq!(gate.entered(), 0);
 }
@@ -137,7 +138,7 @@ async fn a_lock_that_is_lost_ends_the_handler_and_is_500() {
     let first = tokio::spawn(async move { request("/a").send(to).await });
     until("the request runs", || gate.entered() == 1).await;
     locks.force_release("secret:/a", "a test").await.unwrap();
-    assert_problem(&first.await.unwrap(), 500);
+    assert_problem(&first.await.unwrap(), 500, "lost");
     assert_eq!(gate.dropped(), 1);
 }
 
@@ -176,7 +177,7 @@ async fn a_detached_handler_keeps_its_lock_and_runs_to_its_end_without_its_clien
     until("the request runs", || gate.entered() == 1).await;
     drop(client);
     sleep(Duration::from_millis(50)).await;
-    assert_problem(&request("/a").send(to).await, 409);
+    assert_problem(&request("/a").send(to).await, 409, "busy");
     gate.let_pass(1);
     until("the handler ends", || gate.passed() == 1).await;
     let next = locks.mutex("secret:/a").wait(testbed::PATIENCE).acquire().await;
@@ -212,7 +213,7 @@ async fn what_was_done_once_is_409_and_a_failure_is_not_done() {
         assert_eq!(request("/a").body(failure.to_string()).send(to).await.status, failure);
     }
     assert_eq!(request("/a").body("201").send(to).await.status, 201);
-    assert_problem(&request("/a").body("201").send(to).await, 409);
+    assert_problem(&request("/a").body("201").send(to).await, 409, "done");
 }
 
 #[tokio::test]
