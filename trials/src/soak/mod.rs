@@ -80,7 +80,7 @@ pub(crate) fn run(options: SoakOptions) -> Result<()> {
     });
     let addresses = (0..workers).map(|worker| place.addresses(worker)).collect();
     let mut workers = Workers::start(addresses, &store.url(), seed, scripting, &history)?;
-    let tenant = Tenant::start(place.servers(), seed);
+    let mut tenant = Tenant::start(place.servers(), seed);
     let mut nemesis = Nemesis::new(&*place, seed);
     rage(&mut nemesis, &mut workers, &history, minutes)?;
 
@@ -91,11 +91,12 @@ pub(crate) fn run(options: SoakOptions) -> Result<()> {
     // Killed with their locks: nothing may be left once the leases are over.
     let (ended, limit) = (Instant::now(), LONGEST_TTL * 2 + Duration::from_secs(3));
     let left = loop {
+        tenant.tidy();
         let left = place.locks_left();
         if left.is_empty() || ended.elapsed() > limit {
             break left;
         }
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(50));
     };
     ensure!(left.is_empty(), "after {limit:?} there still are {left:?}");
     let mut store = Store::connect(&store.url())?;

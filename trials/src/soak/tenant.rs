@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Tenant {
     servers: Vec<String>,
     over: Arc<AtomicBool>,
-    writing: JoinHandle<u64>,
+    writing: Option<JoinHandle<u64>>,
 }
 
 impl Tenant {
@@ -46,21 +46,23 @@ impl Tenant {
             }
             written
         });
-        Self { servers, over, writing }
+        Self { servers, over, writing: Some(writing) }
     }
 
-    /// Ends it and removes what it has left. Returns how many writes were done.
-    pub(crate) fn end(self) -> u64 {
+    /// Ends it. Returns how many writes were done.
+    pub(crate) fn end(&mut self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
-        // Its last writes come before these commands.
-        let written = self.writing.join().unwrap_or(0);
+        self.writing.take().and_then(|writing| writing.join().ok()).unwrap_or(0)
+    }
+
+    /// Removes what it has left. A server that stood still may execute a last write later.
+    pub(crate) fn tidy(&self) {
         for url in &self.servers {
             for key in KEYS {
                 // A server without the key's slot, or a replica, has nothing of it.
                 let _ = connect(url).and_then(|mut it| redis::cmd("DEL").arg(key).exec(&mut it));
             }
         }
-        written
     }
 }
 
