@@ -58,7 +58,7 @@
 //!
 //! # Requirements
 //!
-//! Rust 1.88. A server: Redis 5.0 or later (mutexes from 2.2, never run below 5.0.6), or Valkey; or none, with
+//! Rust 1.88. A server: Redis 5.0 or later, or Valkey; or none, with
 //! [`Locks::in_memory`]. Any async runtime, or none: the engine runs on a separate thread.
 //!
 //! # Examples
