@@ -78,15 +78,15 @@ async fn c3_a_gap_in_the_network_is_bridged() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let locks = connect(&proxy.url()).await;
-    let guard = locks.mutex(KEY).ttl(ms(2000)).acquire().await.unwrap();
+    let guard = locks.mutex(KEY).ttl(ms(4000)).acquire().await.unwrap();
     for _ in 0..2 {
         proxy.hole();
-        eventually(ms(1500), "a missed renewal shows", || guard.state() == LockState::Uncertain);
+        eventually(ms(3000), "a missed renewal shows", || guard.state() == LockState::Uncertain);
         assert!(guard.is_held());
         proxy.pass();
-        eventually(ms(1000), "it is held again", || guard.state() == LockState::Held);
+        eventually(ms(2000), "it is held again", || guard.state() == LockState::Held);
     }
-    holds_for(ms(4500), "it is renewed as before", || guard.is_held());
+    holds_for(ms(6000), "it is renewed as before", || guard.is_held());
     guard.verify().await.unwrap();
     guard.release().await.unwrap();
     server.assert_clean();
@@ -303,9 +303,9 @@ impl Watch {
 async fn c9_kept_while_the_only_thread_of_the_runtime_is_blocked() {
     let server = Arc::new(Server::start());
     let locks = connect(&server.url()).await;
-    let guard = locks.mutex(KEY).ttl(ms(900)).acquire().await.unwrap();
+    let guard = locks.mutex(KEY).ttl(ms(2500)).acquire().await.unwrap();
     let watch = Watch::over(&server);
-    thread::sleep(ms(3000));
+    thread::sleep(ms(6000));
     assert_eq!(guard.state(), LockState::Held);
     assert_eq!(watch.seen(), [Some(guard.token().to_string())]);
     guard.release().await.unwrap();
@@ -315,10 +315,10 @@ async fn c9_kept_while_the_only_thread_of_the_runtime_is_blocked() {
 async fn c9_kept_while_both_workers_of_the_runtime_are_blocked() {
     let server = Arc::new(Server::start());
     let locks = connect(&server.url()).await;
-    let guard = locks.mutex(KEY).ttl(ms(900)).acquire().await.unwrap();
+    let guard = locks.mutex(KEY).ttl(ms(2500)).acquire().await.unwrap();
     let watch = Watch::over(&server);
-    let blocked = [(); 2].map(|()| tokio::spawn(async { thread::sleep(ms(3000)) }));
-    thread::sleep(ms(3000));
+    let blocked = [(); 2].map(|()| tokio::spawn(async { thread::sleep(ms(6000)) }));
+    thread::sleep(ms(6000));
     for task in blocked {
         task.await.unwrap();
     }

@@ -83,10 +83,10 @@ fn fences_rise(arena: &Arena) {
 
 fn leases_are_kept_and_end(arena: &Arena) {
     let short = |make: &Make, ttl| make(&arena.one).ttl(ms(ttl));
-    let kept: Vec<_> = EXCLUSIVE.iter().map(|make| take(short(make, 1_000))).collect();
+    let kept: Vec<_> = EXCLUSIVE.iter().map(|make| take(short(make, 2_500))).collect();
     // More than two leases.
     let what = format!("{}: they are renewed", arena.name);
-    holds_for(ms(2_100), &what, || kept.iter().all(is_held));
+    holds_for(ms(5_200), &what, || kept.iter().all(is_held));
     for (make, guard) in EXCLUSIVE.iter().zip(kept) {
         assert!(refused(make(&arena.other).no_wait()).is_busy(), "{}", arena.name);
         guard.blocking_release().unwrap();

@@ -98,13 +98,22 @@ impl Vault {
         }
     }
 
-    /// Each provider was asked again, and never twice within a second.
+    /// Each provider was asked again, and once a second at most. A busy machine may begin a call late, so that
+    /// one pause looks shorter.
     pub(super) fn was_asked_with_pauses(&self) {
         for asked in &*self.asked.lock().unwrap() {
             let pauses = asked.windows(2).map(|two| two[1] - two[0]);
             let shortest = pauses.min().expect("it was asked again");
             println!("{} questions, at least {shortest:?} apart", asked.len());
-            assert!(shortest >= Duration::from_millis(990), "{shortest:?}");
+            let (first, last) = (asked[0], asked[asked.len() - 1]);
+            let least = Duration::from_secs(1) * u32::try_from(asked.len() - 1).unwrap();
+            assert!(
+                last - first + Duration::from_millis(500) >= least,
+                "{} in {:?}",
+                asked.len(),
+                last - first
+            );
+            assert!(shortest >= Duration::from_millis(500), "{shortest:?}");
         }
     }
 }
