@@ -16,8 +16,11 @@ pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> LockRequest {
 
 /// Acquires it.
 pub(crate) async fn get(mut request: LockRequest, getting: &Getting) -> Result<Guard, Failure> {
-    let wait = if getting.no_wait { Wait::None } else { getting.wait };
+    let wait = getting.wait();
     if let Some(most) = getting.queue {
+        if matches!(wait, Wait::None) {
+            return Err(Failure::Usage("--queue can't be used with --wait none".into()));
+        }
         request = request.queue(most.get());
     }
     if let Some(limit) = getting.outage {

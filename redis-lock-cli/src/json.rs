@@ -125,6 +125,10 @@ pub(crate) fn stopped(key: &str) -> String {
     json!({ "event": "stopped", "key": key }).to_string()
 }
 
+pub(crate) fn unconfirmed(key: &str, message: &str) -> String {
+    json!({ "event": "unconfirmed", "key": key, "message": message }).to_string()
+}
+
 pub(crate) fn left_behind(key: &str, pids: &[u32]) -> String {
     json!({ "event": "left_behind", "key": key, "pids": pids }).to_string()
 }

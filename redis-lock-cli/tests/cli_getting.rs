@@ -237,7 +237,16 @@ fn the_server_keeps_the_lock_for_the_margin() {
 #[test]
 fn command_lines_that_make_no_sense_are_64_before_anything_is_locked() {
     let server = Server::start();
-    for words in [["job", "-n", "--queue=1"], ["job", "-q", "--queue=0"], ["report:", "-q", "-n"]] {
+    let wrong = [
+        ["job", "-n", "--queue=1"],
+        ["job", "-w0", "--queue=1"],
+        ["job", "-q", "--queue=0"],
+        ["job", "--newest", "--queue=1"],
+        ["job", "--newest", "-wnone"],
+        ["job", "--segment=", "--segment=eu"],
+        ["report:", "-q", "-n"],
+    ];
+    for words in wrong {
         let refused = run(&server, &[&["run"], &words[..], &["--", "echo", "ran"]].concat());
         assert_eq!((code(&refused), refused.stdout.len()), (64, 0), "{words:?}");
     }

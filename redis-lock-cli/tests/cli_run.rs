@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -28,12 +30,12 @@ fn the_lock_is_held_and_renewed_while_the_command_runs() {
     let server = Server::start();
     let script = "echo up; read _";
     let mut command = support::command(&server);
-    command.args(["run", "job", "--ttl", "1s", "--", "sh", "-c", script]);
-    command.stdin(std::process::Stdio::piped());
+    command.args(["run", "job", "--ttl", "3s", "--", "sh", "-c", script]);
+    command.stdin(Stdio::piped());
     let mut program = Program::spawn(command);
     eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
     let token = server.get("lock:job");
-    testbed::holds_for(2 * SECOND, "it is held by the same", || server.get("lock:job") == token);
+    testbed::holds_for(4 * SECOND, "it is held by the same", || server.get("lock:job") == token);
     let label = locks(&server).blocking_status("job").unwrap().holders[0].label.clone().unwrap();
     assert!(label.ends_with(" sh") && label.contains(&format!("/{}", program.pid())), "{label}");
     drop(program.stdin());
@@ -134,6 +136,39 @@ fn a_command_that_is_told_to_end_leaves_no_recorded_success() {
         let events: Vec<_> = told.iter().map(|it| it["event"].clone()).collect();
         assert_eq!(events, ["acquired", "stopped"], "{said}");
     }
+}
+
+/// What it had started may have done the work, and was ended.
+#[test]
+fn a_signal_to_what_a_command_left_behind_leaves_no_recorded_success() {
+    let server = Server::start();
+    let words = ["run", "job", "--once", "1h", "--json", "--", "sh", "-c", "sleep 60 & exit 0"];
+    let mut command = support::command(&server);
+    command.args(words).stderr(Stdio::piped());
+    let mut program = Program::spawn(command);
+    let mut said = BufReader::new(program.stderr().unwrap()).lines().map(Result::unwrap);
+    let behind = said.find(|line| line.contains("left_behind"));
+    assert!(behind.is_some());
+    program.signal(Signal::TERM);
+    assert!(said.any(|line| line.contains("stopped")));
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    server.assert_clean();
+}
+
+#[test]
+fn a_success_that_the_server_did_not_confirm_is_an_event() {
+    let server = Server::start();
+    let words =
+        ["run", "job", "--once", "1h", "--json", "--", "sh", "-c", "echo up; read _; exit 0"];
+    let mut command = support::command(&server);
+    command.args(words).stdin(Stdio::piped());
+    let mut running = Running::spawn(command);
+    assert_eq!(running.line(), "up");
+    server.kill9();
+    drop(running.program.stdin());
+    let (_, _, said) = running.end();
+    let events: Vec<_> = objects(said.as_bytes()).iter().map(|it| it["event"].clone()).collect();
+    assert!(events.contains(&"unconfirmed".into()), "{said}");
 }
 
 #[test]
@@ -239,7 +274,7 @@ fn a_command_that_ignores_the_loss_is_killed_with_all_it_started() {
     let server = Server::start();
     let inner = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let script = format!("trap '' TERM; sh -c '{}' & wait", inner.replace('\'', "'\\''"));
-    let arguments = ["run", "job", "--max-hold", "3s", "--grace", "200ms", "--"];
+    let arguments = ["run", "job", "--max-hold", "6s", "--grace", "200ms", "--"];
     let mut running =
         Running::start(&server, &[arguments.as_slice(), &["sh", "-c", &script]].concat());
     let inner: u32 = running.line().parse().unwrap();
@@ -293,8 +328,8 @@ fn a_command_that_outlived_the_lease_of_a_stopped_program_is_76() {
     let server = Server::start();
     // Which of the loss and the command's end is noticed first must make no difference.
     let start = |number: usize| {
-        let (key, ttl) = (format!("job{number}"), "1500ms");
-        let arguments = ["run", &key, "--ttl", ttl, "--", "sh", "-c", "echo up; sleep 3"];
+        let (key, ttl) = (format!("job{number}"), "4s");
+        let arguments = ["run", &key, "--ttl", ttl, "--", "sh", "-c", "echo up; sleep 8"];
         Running::start(&server, &arguments)
     };
     let mut all: Vec<_> = (0..8).map(start).collect();
@@ -306,7 +341,7 @@ fn a_command_that_outlived_the_lease_of_a_stopped_program_is_76() {
         let key = format!("job{number}");
         // The lock is another holder's, while the command goes on.
         let _other = locks(&server).mutex(key).blocking_acquire().unwrap();
-        eventually(10 * SECOND, "the command has ended", || running.has_no_living_child());
+        eventually(30 * SECOND, "the command has ended", || running.has_no_living_child());
         running.signal(Signal::CONT);
         assert_eq!(running.end().0, 76);
     }
@@ -325,11 +360,11 @@ fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
     drop(full);
     let mut command = support::command(&server);
     // It would be found to be missing.
-    let job = ["run", "job", "--json", "--max-hold", "2s", "--", "/nonexistent/program"];
+    let job = ["run", "job", "--json", "--max-hold", "5s", "--", "/nonexistent/program"];
     command.args(job).stderr(writer);
     let mut program = Program::spawn(command);
     eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
-    eventually(5 * SECOND, "it was held for too long", || !server.exists("lock:job"));
+    eventually(20 * SECOND, "it was held for too long", || !server.exists("lock:job"));
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     assert_eq!(program.wait().unwrap().code(), Some(76));
 }

@@ -83,7 +83,7 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
 fn a_command_that_was_stopped_for_longer_than_the_lease_does_not_run_on() {
     let (server, scene) = (Server::start(), Scene::new());
     let mut terminal = Terminal::open(&server, &scene);
-    terminal.line("$LOCK run job --ttl 1s -- sh -c 'sh worker; true'");
+    terminal.line("$LOCK run job --ttl 4s -- sh -c 'sh worker; true'");
     let pid = pid_of_holder(&server);
     scene.works();
     terminal.press(CTRL_Z);
@@ -128,6 +128,19 @@ fn ctrl_c_ends_the_script_around_it_as_well() {
     eventually(20 * SECOND, "the script has ended", || scene.log().contains("shell"));
     assert!(!scene.log().contains("next"), "{}", scene.log());
     server.assert_clean();
+}
+
+/// The terminal sends the signal to the command, and `redis-lock` sees its exit code alone.
+#[test]
+fn a_command_that_answers_ctrl_c_by_0_has_succeeded() {
+    let (server, scene) = (Server::start(), Scene::new());
+    let mut terminal = Terminal::open(&server, &scene);
+    scene.write("worker", "trap 'exit 0' INT; while :; do echo A >> \"$LOG\"; sleep 0.05; done");
+    terminal.line("$LOCK run job --once 1h -- bash worker; echo code $? >> \"$LOG\"");
+    scene.works();
+    terminal.press(CTRL_C);
+    eventually(20 * SECOND, "it has ended", || scene.log().contains("code 0"));
+    assert!(locks(&server).blocking_status("job").unwrap().done.is_some());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use redis_lock_core::Wait;
 
@@ -95,6 +96,7 @@ pub(crate) struct Key {
     #[arg(
         long = "segment",
         visible_alias = "segments",
+        value_parser = NonEmptyStringValueParser::new(),
         value_name = "TEXT",
         help_heading = LOCK
     )]
@@ -106,7 +108,7 @@ impl Key {
         segments::joined(&self.key, &self.segments)
     }
 
-    /// The key of a lock that is to be taken. A colon at its end is what an empty variable leaves behind, and
+    /// The key of a lock that is to be taken. Only its end is looked at, because `a::b` is a fine key. A colon there is what an empty variable leaves behind, and
     /// such a lock would stand for the work of every day.
     pub(crate) fn to_take(&self) -> Result<String, Failure> {
         let key = self.text();
@@ -159,6 +161,12 @@ pub(crate) struct Getting {
     /// How long to wait for a server that is down; by default 10s, with --no-wait 2s at most
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) outage: Option<Duration>,
+}
+
+impl Getting {
+    pub(crate) fn wait(&self) -> Wait {
+        if self.no_wait { Wait::None } else { self.wait }
+    }
 }
 
 /// What holds it, and beside how many others.

@@ -9,7 +9,7 @@ mod terminal;
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
 
-use redis_lock_core::{Guard, LockError, LockRequest, Locks, LossReason};
+use redis_lock_core::{Guard, LockError, LockRequest, Locks, LossReason, Wait};
 
 use crate::args::{Common, Run};
 use crate::exit::{Code, Failure};
@@ -22,6 +22,9 @@ use terminal::Terminal;
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let asked = Instant::now();
+    if task.newest && matches!(task.getting.wait(), Wait::None) {
+        return Err(Failure::Usage("--newest can't be used with --wait none".into()));
+    }
     let key = task.key.to_take()?;
     let request = request(locks, &key, &task);
     let done = |failure| match failure {
@@ -49,7 +52,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     let report = |pids: &[u32]| say(&left_behind(&key, pids, common.json));
     let end = supervisor.supervise(&mut signals, report).await;
     let succeeds = task.once.is_some() && matches!(end, End::Command(Code::OK));
-    let lost = release(guard, succeeds).await;
+    let lost = release(guard, succeeds, common.json).await;
     let (line, json, code) = match (end, lost) {
         (End::Lost(reason), _) | (_, Some(reason)) => {
             let reason = reason.to_string();
@@ -61,7 +64,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
             (line, json::superseded(&key), Code::SUPERSEDED)
         }
         (End::Stopped(Code::OK), None) if task.once.is_some() => {
-            let line = "has no recorded success: the command was told to end, and exited with 0";
+            let line = "has no recorded success: the command's processes were told to end, and it exited with 0";
             (line.to_owned(), json::stopped(&key), Code::OK)
         }
         (End::Command(code) | End::Stopped(code), None) => return Ok(code),
@@ -120,12 +123,15 @@ fn left_behind(key: &str, pids: &[u32], json: bool) -> String {
 
 /// Gives the lock back, or says that the command has succeeded. Returns why it was lost, if it was lost
 /// before.
-async fn release(guard: Guard, succeeds: bool) -> Option<LossReason> {
+async fn release(guard: Guard, succeeds: bool, json: bool) -> Option<LossReason> {
+    let key = guard.key().to_owned();
     let outcome = if succeeds { guard.complete().await } else { guard.release().await };
     if let (true, Err(error)) = (succeeds, &outcome) {
-        say(&table::plain(&format!(
-            "redis-lock: success is not confirmed, so the command may run again: {error}"
-        )));
+        let line = "redis-lock: success is not confirmed, so the command may run again";
+        say(&match json {
+            true => json::unconfirmed(&key, &error.to_string()),
+            false => table::plain(&format!("{line}: {error}")),
+        });
     }
     match outcome {
         // A lease that ran out only now was good until the command's end.
