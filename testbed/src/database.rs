@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::deadline::eventually;
 use crate::external::{on_path, succeeds};
+use crate::folder::folder;
 use crate::program::Program;
 
 /// A database server of the test's own, in a temporary directory, reached through a socket there and through its own
@@ -82,7 +83,7 @@ impl Database {
 
 /// A directory that an unprivileged user may write to.
 fn directory() -> TempDir {
-    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let dir = folder();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("it is ours");
     dir
 }

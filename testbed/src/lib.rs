@@ -40,6 +40,7 @@ mod database;
 mod deadline;
 mod external;
 mod find;
+mod folder;
 mod host;
 mod install;
 mod island;

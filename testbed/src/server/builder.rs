@@ -1,11 +1,10 @@
 use std::env;
 use std::sync::Mutex;
 
-use tempfile::TempDir;
-
 use super::{Mode, Server};
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
+use crate::folder::folder;
 use crate::host::Host;
 use crate::port::Port;
 use crate::tls::Certificates;
@@ -142,7 +141,7 @@ impl ServerBuilder {
         });
         let server = Server {
             binary: binary.clone(),
-            dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
+            dir: folder(),
             host: self.host.clone(),
             port,
             _ports: ports,
