@@ -1,35 +1,49 @@
+use std::process::Command;
+
 use anyhow::Result;
 
 use super::packages::{Package, published};
 use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::tools::{OLDEST, toolchain, with_toolchain};
 
 /// The package whose code depends on features. Others pass theirs on to it.
 const WITH_CODE: &str = "redis-lock-core";
 
-/// Checks each published package with no feature and with each.
+/// Checks each published package with no feature, with each and with all, by the oldest compiler that it names.
+/// Tests take twice as long to check, and a program that depends on a package does not compile them.
 pub(super) fn check() -> Result<()> {
-    check_where(|_, set| set.len() <= 1)
+    let oldest = toolchain(OLDEST)?;
+    for Package { name, features } in published()? {
+        let single = sets(&features).into_iter().filter(|set| set.len() <= 1);
+        for set in single.chain([features.clone()]) {
+            let mut check = with_toolchain(&oldest);
+            check.arg("check").env("CARGO_TARGET_DIR", target_dir().join("oldest-compiler"));
+            // A warning would be one for users of just these features.
+            check.env("RUSTFLAGS", "-D warnings");
+            check_with(check, &name, &set)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks each two features where code depends on them.
 pub(super) fn pairs() -> Result<()> {
-    check_where(|name, set| name == WITH_CODE && set.len() == 2)
-}
-
-fn check_where(is_wanted: fn(&str, &[String]) -> bool) -> Result<()> {
-    for Package { name, features } in published()? {
-        for set in sets(&features).into_iter().filter(|set| is_wanted(&name, set)) {
-            let set = set.join(",");
-            let mut check = cargo(&["clippy", "--quiet", "--no-default-features"]);
-            check.args(["--package", &name, "--features", &set]);
+    for Package { name, features } in published()?.into_iter().filter(|it| it.name == WITH_CODE) {
+        for set in sets(&features).into_iter().filter(|set| set.len() == 2) {
+            let mut check = cargo(&["check"]);
             check.env("CARGO_TARGET_DIR", target_dir().join("features"));
-            // A warning would be one for users of just these features.
-            check.args(["--", "-D", "warnings"]);
-            eprintln!("{name} with {}", if set.is_empty() { "no feature" } else { &set });
-            must_succeed(check)?;
+            check.env("RUSTFLAGS", "-D warnings");
+            check_with(check, &name, &set)?;
         }
     }
     Ok(())
+}
+
+fn check_with(mut check: Command, name: &str, features: &[String]) -> Result<()> {
+    let set = features.join(",");
+    check.args(["--quiet", "--no-default-features", "--package", name, "--features", &set]);
+    eprintln!("{name} with {}", if set.is_empty() { "no feature" } else { &set });
+    must_succeed(check)
 }
 
 /// All sets of at most two.

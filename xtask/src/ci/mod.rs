@@ -1,6 +1,5 @@
 mod aborts;
 mod beside;
-mod compilers;
 mod deny;
 mod features;
 mod minimal_versions;
@@ -25,7 +24,7 @@ type Work = fn() -> Result<()>;
 type Step = (&'static str, Work);
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 13] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -34,7 +33,6 @@ const STEPS: [Step; 14] = [
     ("lints", lints),
     ("documentation", documentation),
     ("dependencies", deny::check),
-    ("oldest-compiler", compilers::oldest),
     ("features", features::check),
     ("public-api", || public_api(false)),
     ("tests", tests),
@@ -44,7 +42,7 @@ const STEPS: [Step; 14] = [
 
 /// Of these, what runs beside the others of its part: while one large package is compiled, and while tests
 /// wait for servers and leases, a second core has little to do.
-const BESIDE: [&str; 4] = ["oldest-compiler", "features", "public-api", "servers"];
+const BESIDE: [&str; 3] = ["features", "public-api", "servers"];
 
 /// A part of its own, with nothing beside it: what measures time here would measure the others.
 const ALONE: &str = "tests";
