@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Execution;
-use super::entry::{Entry, QUEUE_GRACE, end};
+use super::entry::{Entry, QUEUE_GRACE, StoredWaiter, end};
 use super::fences::{check, number};
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
@@ -133,8 +133,9 @@ impl Entry {
         }
         if Mark::read_done(&keep.mark).is_some() {
             let now = run.now;
-            let living = self.queue.iter().take(MOST_TOLD).filter(|waiter| waiter.until > now);
-            for waiter in living {
+            // Those of other kinds can't take the lock of a mutex.
+            let told = |waiter: &&StoredWaiter| waiter.until > now && waiter.kind.is_value();
+            for waiter in self.queue.iter().take(MOST_TOLD).filter(told) {
                 run.wake(&waiter.manager, &waiter.token, false);
             }
         }

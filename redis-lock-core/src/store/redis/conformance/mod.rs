@@ -5,6 +5,7 @@
 //! the two have the same ends and the same numbers.
 
 mod compare;
+mod heard;
 mod kept;
 mod seen;
 mod steps;
@@ -17,16 +18,18 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use testbed::{ClockShim, Server, ServerBinary};
 
+use super::listen;
 use super::probe::Delete;
 use super::test_direct::{Direct, redis_6};
 use crate::domain::clock::Moment;
 use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::memory::State;
 use crate::store::memory::test_trouble::Trouble;
-use crate::store::{Answer, Command, Verb};
+use crate::store::memory::{State, To};
+use crate::store::{Answer, Command, Event, Verb};
 use compare::{alike, exclusive};
+use heard::Heard;
 use seen::{LOOK, OneKey, Seen};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 use transactions::Transactions;
@@ -53,6 +56,7 @@ struct Bench {
     shim: ClockShim,
     /// Subscribes to the channel of the actors that count as alive.
     _listener: std::thread::JoinHandle<()>,
+    heard: Heard,
     actors: &'static [Actor],
 }
 
@@ -71,7 +75,8 @@ impl Bench {
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
-        Some(Self { direct, transactions: None, shim, _listener: listener, actors })
+        let heard = Heard::at(&direct.server);
+        Some(Self { direct, transactions: None, shim, _listener: listener, heard, actors })
     }
 
     fn run(&mut self) {
@@ -148,7 +153,12 @@ impl Bench {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
         };
-        let model = self.model(state, trouble, &command, who, now);
+        let heard = self.heard.take(&self.direct.server);
+        let mut told = Vec::new();
+        let model = self.model(state, trouble, &command, who, now, &mut told);
+        told.sort();
+        // A script that is refused halfway has sent messages.
+        let told = if trouble.is_some() { heard.clone() } else { told };
         let seen = self.look();
         // A token that has nothing may be answered or refused: some servers refuse to compare and delete, and
         // expired keys are removed first.
@@ -157,12 +167,15 @@ impl Bench {
             && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
         let mut keys = seen.keys.iter();
         let difference = keys.find_map(|(key, seen)| seen.difference(state, key, now));
-        if difference.is_none() && (refused || alike(command.kind, &model, &answer)) {
+        if difference.is_none()
+            && heard == told
+            && (refused || alike(command.kind, &model, &answer))
+        {
             return Ok(());
         }
         Err(format!(
             "by {who} at {now:?}: the server said {answer:?} and shows {seen:?}, the model {model:?} and has \
-             {state:#?}, but for {difference:?}"
+             {state:#?}, but for {difference:?}; the server sent {heard:?}, the model {told:?}"
         ))
     }
 
@@ -257,10 +270,20 @@ impl Bench {
         command: &Command,
         who: usize,
         now: Moment,
+        told: &mut Vec<(String, String)>,
     ) -> Result<Answer, Fault> {
         let manager =
             if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" }.into();
-        state.answer_in(trouble, command, &manager, now, &mut |to, _| to.name() == "lock:~m:alive")
+        let mut tell = |to: To<'_>, event: Option<Event>| {
+            let (channel, heard) = match to {
+                To::Manager(manager) => (command.names.channel(manager), true),
+                To::Waiter(channel) => (channel.to_owned(), channel == "lock:~m:alive"),
+            };
+            let text = event.filter(|_| heard).and_then(|event| listen::message(&event));
+            told.extend(text.map(|text| (channel, text)));
+            heard
+        };
+        state.answer_in(trouble, command, &manager, now, &mut tell)
     }
 }
 
