@@ -97,12 +97,12 @@ fn words(key: &str) -> Vec<String> {
 #[track_caller]
 fn first(key: &str, what: &str) -> Reported {
     let find = || of(key).into_iter().find(|reported| reported.what == what);
-    eventually(5 * SECOND, &format!("`{what}` is reported of {key}"), || find().is_some());
+    eventually(20 * SECOND, &format!("`{what}` is reported of {key}"), || find().is_some());
     find().unwrap()
 }
 
 fn lose(guard: &Guard) {
-    eventually(5 * SECOND, "the guard knows", || !guard.is_held());
+    eventually(20 * SECOND, "the guard knows", || !guard.is_held());
 }
 
 #[test]
@@ -323,12 +323,12 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
         thread::scope(|scope| {
             let waits = scope.spawn(|| locks.mutex("while").blocking_acquire().map(drop));
             let begins = || count(&lines(&[Level::WARN]), "trying again") == 1;
-            eventually(5 * SECOND, "the outage is told", begins);
+            eventually(20 * SECOND, "the outage is told", begins);
             server.restart();
             waits.join().unwrap().unwrap();
         });
         let ends = || count(&lines(&[Level::INFO]), "the lock server works again after") == 1;
-        eventually(5 * SECOND, "its end is told", ends);
+        eventually(20 * SECOND, "its end is told", ends);
         assert_eq!(count(&lines(&[Level::INFO]), "connected to the lock server"), 1);
         let again = count(&lines(&[Level::WARN]), "trying again");
         assert_eq!(again, 1, "{:?}", lines(&[Level::WARN]));
@@ -347,12 +347,12 @@ fn a_full_server_is_told_of_once_and_so_is_its_end() {
             locks.mutex("refused").no_wait().blocking_acquire().unwrap_err();
         }
         let about = |level| count(&lines(&[level]), "OOM");
-        eventually(5 * SECOND, "the refusals are told", || about(Level::WARN) == 1);
+        eventually(20 * SECOND, "the refusals are told", || about(Level::WARN) == 1);
         held.blocking_extend(60 * SECOND).unwrap();
         server.run::<()>("CONFIG SET maxmemory 0");
         assert_eq!(about(Level::INFO), 0, "a full server still renews");
         drop(locks.mutex("granted").no_wait().blocking_acquire().unwrap());
-        eventually(5 * SECOND, "the end is told", || about(Level::INFO) == 1);
+        eventually(20 * SECOND, "the end is told", || about(Level::INFO) == 1);
         assert_eq!(about(Level::WARN), 1);
     });
 }

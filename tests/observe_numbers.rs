@@ -102,7 +102,7 @@ async fn each_step_counts() {
     assert!(other.force_release("a", "it hangs").await.unwrap());
     guard.lost().await;
     drop(guard);
-    eventually(5 * SECOND, "the loss counts", || {
+    eventually(20 * SECOND, "the loss counts", || {
         numbers.add(&snapshotter).of("lost_total{kind=mutex,reason=forced}") == 1.0
     });
     assert_eq!(numbers.of("forced_total"), 1.0);
@@ -153,12 +153,12 @@ async fn renewals_count(
     snapshotter: &Snapshotter,
 ) {
     let guard = locks.mutex("b").ttl(SECOND).acquire().await.unwrap();
-    eventually(5 * SECOND, "a renewal counts", || {
+    eventually(20 * SECOND, "a renewal counts", || {
         numbers.add(snapshotter).of("renewals_total{kind=mutex,outcome=answered}") >= 1.0
     });
     proxy.hole();
     guard.lost().await;
-    eventually(5 * SECOND, "what failed counts", || {
+    eventually(20 * SECOND, "what failed counts", || {
         numbers.add(snapshotter);
         numbers.of("renewals_total{kind=mutex,outcome=missed}") >= 1.0
             && numbers.of("backend_errors_total{kind=mutex,reason=timed_out}") >= 1.0

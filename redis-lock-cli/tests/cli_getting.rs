@@ -175,7 +175,7 @@ fn a_signal_ends_acquire_and_leaves_no_lock() {
     proxy.delay_down(Duration::from_millis(300));
     let mut program = Program::spawn(command);
     // The server has granted it, and the answer is on its way.
-    eventually(10 * SECOND, "it is granted", || server.exists("lock:job"));
+    eventually(20 * SECOND, "it is granted", || server.exists("lock:job"));
     program.signal(Signal::TERM);
     assert_eq!(program.wait().unwrap().code(), Some(128 + 15));
     server.assert_clean();
@@ -261,7 +261,7 @@ fn a_full_queue_is_reported_at_once() {
     let _guard = locks(&server).mutex("job").blocking_acquire().unwrap();
     let waiting = support::Running::start(&server, &["run", "job", "--queue", "1", "--", "true"]);
     let waits = || !locks(&server).blocking_status("job").unwrap().waiters.is_empty();
-    eventually(10 * SECOND, "it waits", waits);
+    eventually(20 * SECOND, "it waits", waits);
     let full = run(&server, &["run", "job", "--queue", "1", "-E", "9", "--json", "--", "true"]);
     assert_eq!(code(&full), 9, "{}", text(&full.stderr));
     assert_eq!(objects(&full.stderr)[0]["error"], "crowded");

@@ -165,7 +165,7 @@ fn when_the_program_is_killed_its_command_is_killed_too() {
     let pid = running.line().parse().unwrap();
     scene.works();
     running.signal(Signal::KILL);
-    eventually(5 * SECOND, "the command is killed", || state(pid) == 'Z');
+    eventually(20 * SECOND, "the command is killed", || state(pid) == 'Z');
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn tstp_stops_the_command_first_and_cont_continues_it() {
     let running = scene.run(&server, &["--ttl", "30s"], "sh worker; true");
     scene.works();
     running.signal(Signal::TSTP);
-    eventually(5 * SECOND, "it is stopped", || state(running.program.pid()) == 'T');
+    eventually(20 * SECOND, "it is stopped", || state(running.program.pid()) == 'T');
     scene.is_silent();
     running.signal(Signal::CONT);
     scene.works();
@@ -235,7 +235,7 @@ fn a_command_whose_lock_was_lost_while_it_was_stopped_does_not_run_on() {
         let running = scene.run(&server, &["--ttl", ttl, "--grace", "1m"], "sh stubborn; true");
         scene.works();
         running.signal(Signal::TSTP);
-        eventually(5 * SECOND, "it is stopped", || state(running.program.pid()) == 'T');
+        eventually(20 * SECOND, "it is stopped", || state(running.program.pid()) == 'T');
         scene.is_silent();
         if ttl == "1m" {
             // The message about it waits in the socket of the stopped program.

@@ -61,7 +61,7 @@ fn what_another_process_may_only_keep_is_shown_as_such() {
     let server = Server::start();
     let locks = locks(&server);
     // A lease stays only once its manager can receive the message that another client wants it.
-    eventually(SECOND * 10, "it is shown as one that may be idle", || {
+    eventually(SECOND * 20, "it is shown as one that may be idle", || {
         let request = locks.mutex("order:42").linger(SECOND * 30);
         let _guard = request.blocking_acquire().unwrap();
         let shown = objects(&run(&server, &["show", "order:42", "--json"]).stdout);
@@ -82,7 +82,7 @@ fn what_calls_ask_for_besides_their_turn_is_shown() {
         let request = locks.mutex("job").queue(3).wait(SECOND * 60);
         move || request.blocking_acquire().map(drop)
     });
-    eventually(SECOND * 10, "the holder and the waiter are shown", || {
+    eventually(SECOND * 20, "the holder and the waiter are shown", || {
         let shown = objects(&run(&server, &["show", "job", "--json"]).stdout);
         assert_eq!(shown[0]["holders"][0]["second_call"], "newest");
         shown[0]["waiters"][0]["second_call"] == "queue = 3"

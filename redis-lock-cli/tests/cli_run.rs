@@ -33,7 +33,7 @@ fn the_lock_is_held_and_renewed_while_the_command_runs() {
     command.args(["run", "job", "--ttl", "3s", "--", "sh", "-c", script]);
     command.stdin(Stdio::piped());
     let mut program = Program::spawn(command);
-    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    eventually(20 * SECOND, "it is held", || server.exists("lock:job"));
     let token = server.get("lock:job");
     testbed::holds_for(4 * SECOND, "it is held by the same", || server.get("lock:job") == token);
     let label = locks(&server).blocking_status("job").unwrap().holders[0].label.clone().unwrap();
@@ -245,7 +245,7 @@ fn a_signal_ends_the_wait_and_gives_the_place_up() {
     let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
     let running = Running::start(&server, &["run", "job", "--", "echo", "ran"]);
     let waits = || !locks(&server).blocking_status("job").unwrap().waiters.is_empty();
-    eventually(5 * SECOND, "it waits", waits);
+    eventually(20 * SECOND, "it waits", waits);
     running.signal(Signal::TERM);
     let (code, out, _) = running.end();
     assert_eq!((code, out.as_str()), (128 + 15, ""));
@@ -282,7 +282,7 @@ fn a_command_that_ignores_the_loss_is_killed_with_all_it_started() {
     assert_eq!(code, 76);
     assert!(errors.contains("max_hold"), "{errors}");
     // A zombie, whose exit code init has still to collect, counts as ended.
-    eventually(5 * SECOND, "what it started is gone", || {
+    eventually(20 * SECOND, "what it started is gone", || {
         std::fs::read_to_string(format!("/proc/{inner}/stat"))
             .map_or(true, |stat| stat.contains(") Z "))
     });
@@ -310,7 +310,7 @@ fn a_loss_is_76_although_nobody_reads_what_is_said() {
     let server = Server::start();
     let job = ["run", "job", "--", "sh", "-c", "while :; do sleep 0.05; done"];
     let mut program = unheard(&server, &job);
-    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    eventually(20 * SECOND, "it is held", || server.exists("lock:job"));
     assert!(locks(&server).blocking_force_release("job", "it hangs").unwrap());
     assert_eq!(program.wait().unwrap().code(), Some(76));
 }
@@ -363,7 +363,7 @@ fn a_command_is_not_started_when_the_lock_was_lost_by_then() {
     let job = ["run", "job", "--json", "--max-hold", "5s", "--", "/nonexistent/program"];
     command.args(job).stderr(writer);
     let mut program = Program::spawn(command);
-    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    eventually(20 * SECOND, "it is held", || server.exists("lock:job"));
     eventually(20 * SECOND, "it was held for too long", || !server.exists("lock:job"));
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     assert_eq!(program.wait().unwrap().code(), Some(76));

@@ -182,7 +182,7 @@ async fn d6_replies_in_single_bytes() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.split(1);
-    let locks = builder(&proxy.url()).connect().await.unwrap();
+    let locks = builder(&proxy.url()).command_timeout(PATIENCE).connect().await.unwrap();
     for _ in 0..10 {
         let guard = job(&locks).fenced().acquire().await.unwrap();
         guard.verify().await.unwrap();

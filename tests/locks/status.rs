@@ -21,7 +21,7 @@ fn locks(server: &Server, label: &str) -> Locks {
 /// Waits until the status of `key` is as wanted.
 fn until(locks: &Locks, key: &str, what: &str, wanted: impl Fn(&LockStatus) -> bool) -> LockStatus {
     let mut last = None;
-    eventually(5 * SECOND, what, || {
+    eventually(20 * SECOND, what, || {
         let status = locks.blocking_status(key).unwrap();
         let fits = wanted(&status);
         last = Some(status);

@@ -30,7 +30,7 @@ fn an_address_map_that_blocks_or_panics_costs_no_lock_of_other_nodes() {
         (host.to_owned(), port)
     };
     let builder = Locks::builder().cluster(cluster.urls()).address_map(map);
-    let locks = builder.ttl(ms(1_500)).outage(ms(1_000)).open().unwrap();
+    let locks = builder.ttl(ms(3_000)).outage(ms(4_000)).open().unwrap();
     let on = |node| cluster.name_at(node, "job", |key| format!("lock:{key}"));
     let (here, there) = (on(&cluster.nodes()[0]), on(&cluster.nodes()[1]));
     take(locks.mutex(&here)).blocking_release().unwrap();
@@ -44,7 +44,7 @@ fn an_address_map_that_blocks_or_panics_costs_no_lock_of_other_nodes() {
         if trouble == PANICS {
             assert!(error.to_string().contains("address_map"), "{error}");
         }
-        holds_for(ms(3_200), "the other node's lock is renewed", || is_held(&guard));
+        holds_for(ms(4_000), "the other node's lock is renewed", || is_held(&guard));
         behaviour.store(MAPS, SeqCst);
         eventually(PATIENCE, "the node is reached again", || {
             locks
