@@ -149,7 +149,7 @@ fn at_maxmemory_it_is_renewed_and_released() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     let guard = take(arena.one.all(["a", "b"]).ttl(ms(2_500)));
-    let next = Waiting::start(arena.other.all(["b", "c"]));
+    let next = Waiting::start(arena.other.all(["b", "c"]).outage(PATIENCE));
     eventually(PATIENCE, "the next waits", || queued(&arena, "b") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
     let start = Instant::now();

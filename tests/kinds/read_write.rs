@@ -373,7 +373,7 @@ fn at_maxmemory_holders_are_renewed_released_and_followed() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     let reader = take(arena.one.read("k").ttl(ms(2_500)));
-    let writer = Waiting::start(arena.other.write("k").ttl(ms(2_500)));
+    let writer = Waiting::start(arena.other.write("k").ttl(ms(2_500)).outage(PATIENCE));
     let permit = take(arena.one.permit("p", 2).ttl(ms(2_500)));
     eventually(PATIENCE, "the writer waits", || queued(&arena, "k") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
