@@ -32,6 +32,10 @@ use crate::sync::Arc;
 /// When an answer that a task is to read is late.
 pub(crate) const LATE: Duration = Duration::from_millis(20);
 
+/// When an answer that a caller is to read is late. It reads at once, unless its thread stands still in between.
+/// Where the engine read instead, a runtime whose clock is paused would idle, and jump to its next timer.
+const LATE_CALLER: Duration = Duration::from_secs(1);
+
 /// When tasks that send nothing are quiet.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
@@ -94,6 +98,11 @@ impl Default for ReaderRole {
 impl ReaderRole {
     pub(super) fn reader(&self) -> &Reader {
         &self.reader
+    }
+
+    /// When an answer is late.
+    pub(super) fn late(&self) -> Duration {
+        if let Reader::Callers = self.reader { LATE_CALLER } else { LATE }
     }
 
     /// A connection was made.

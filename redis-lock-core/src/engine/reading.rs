@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::core::{Core, Work};
 use super::path::{Path, QueueEntry, Traffic};
 use super::places::{Place, PlaceId};
-use super::reader::{LATE, QUIET, Reader, ReadingTask};
+use super::reader::{QUIET, Reader, ReadingTask};
 use super::runtime::{CurrentRuntime, RuntimeId};
 use crate::domain::clock::Moment;
 use crate::sync::{Arc, Weak, yield_now};
@@ -24,7 +24,7 @@ impl Traffic {
         now: Moment,
         results: &mut Vec<QueueEntry>,
     ) {
-        let is_late = self.age(now) >= LATE;
+        let is_late = self.age(now) >= self.role.late();
         match (self.role.reader(), task) {
             (Reader::Engine, None) => self.pump(now, results),
             (Reader::Callers, None) if is_late => self.pump(now, results),
@@ -57,9 +57,10 @@ impl Traffic {
             Reader::Engine => Moment::NEVER,
             Reader::Callers if !self.has_written() => Moment::NEVER,
             Reader::Callers | Reader::Task(_) => {
-                let passed = self.age(now).as_nanos() % LATE.as_nanos();
+                let late = self.role.late();
+                let passed = self.age(now).as_nanos() % late.as_nanos();
                 let passed = u64::try_from(passed).unwrap_or_default();
-                now.after(LATE - Duration::from_nanos(passed))
+                now.after(late - Duration::from_nanos(passed))
             }
         }
     }
