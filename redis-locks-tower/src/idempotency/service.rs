@@ -57,11 +57,8 @@ where
         let key = if counts { key::of(&parts.headers) } else { Ok(None) };
         let locks = locks.clone();
         match key {
-            Err(wrong) => refused(StatusCode::BAD_REQUEST, 3, "key_invalid", wrong, form),
-            Ok(None) if counts && settings.is_required => {
-                let detail = "The Idempotency-Key is missing.";
-                refused(StatusCode::BAD_REQUEST, 3, "key_missing", detail, form)
-            }
+            Err(wrong) => refused(bad_request("key_invalid", wrong), form),
+            Ok(None) if counts && settings.is_required => refused(MISSING, form),
             Ok(None) => {
                 let mut inner = inner;
                 let call = async move { inner.call(Request::from_parts(parts, body)).await };
@@ -73,28 +70,8 @@ where
                 Box::pin(async move {
                     let payload = match read(body, settings.largest_body, true).await {
                         Read::Whole(payload) => payload,
-                        Read::Part(_) => {
-                            let detail = "The payload is too large for a request with a key.";
-                            return refused(
-                                StatusCode::PAYLOAD_TOO_LARGE,
-                                8,
-                                "payload_too_large",
-                                detail,
-                                form,
-                            )
-                            .await;
-                        }
-                        Read::Failed(_) => {
-                            let detail = "The payload has not arrived as a whole.";
-                            return refused(
-                                StatusCode::BAD_REQUEST,
-                                3,
-                                "payload_incomplete",
-                                detail,
-                                form,
-                            )
-                            .await;
-                        }
+                        Read::Part(_) => return refused(TOO_LARGE, form).await,
+                        Read::Failed(_) => return refused(INCOMPLETE, form).await,
                     };
                     let lock = name.map(|name| {
                         let lock = locks.mutex(name).once(settings.remember).wait(settings.wait);
@@ -115,15 +92,25 @@ where
     }
 }
 
-/// An answer to a client whose request can't run as it is.
+const MISSING: Answer = bad_request("key_missing", "The Idempotency-Key is missing.");
+const INCOMPLETE: Answer =
+    bad_request("payload_incomplete", "The payload has not arrived as a whole.");
+const TOO_LARGE: Answer = Answer {
+    status: StatusCode::PAYLOAD_TOO_LARGE,
+    grpc_code: 8,
+    code: "payload_too_large",
+    detail: "The payload is too large for a request with a key.",
+};
+
+const fn bad_request(code: &'static str, detail: &'static str) -> Answer {
+    Answer { status: StatusCode::BAD_REQUEST, grpc_code: 3, code, detail }
+}
+
+/// Answers a client whose request can't run as it is.
 fn refused<E: 'static>(
-    status: StatusCode,
-    grpc_code: i32,
-    code: &'static str,
-    detail: &'static str,
+    answer: Answer,
     form: Form,
 ) -> Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>> {
-    let answer = Answer { status, grpc_code, code, detail };
     Box::pin(async move { Ok(answer.response(form)) })
 }
 
