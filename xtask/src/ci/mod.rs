@@ -51,7 +51,7 @@ const ALONE: &str = "tests";
 /// by name, or all of them as `long`.
 const LONG_STEPS: [Step; 12] = [
     ("aborts", aborts::check),
-    ("feature-pairs", features::pairs),
+    ("feature-sets", features::sets),
     ("conformance", test::conformance),
     ("frameworks", frameworks),
     ("threads", || threads::run(2_000)),

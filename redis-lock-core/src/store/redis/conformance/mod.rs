@@ -6,7 +6,7 @@
 
 mod compare;
 mod kept;
-mod messages;
+mod overheard;
 mod seen;
 mod steps;
 mod transactions;
@@ -29,7 +29,7 @@ use crate::store::memory::test_trouble::Trouble;
 use crate::store::memory::{State, To};
 use crate::store::{Answer, Command, Event, Verb};
 use compare::{alike, exclusive};
-use messages::Messages;
+use overheard::Overheard;
 use seen::{LOOK, OneKey, Seen};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 use transactions::Transactions;
@@ -56,7 +56,7 @@ struct Bench {
     shim: ClockShim,
     /// Subscribes to the channel of the actors that count as alive.
     _listener: std::thread::JoinHandle<()>,
-    messages: Messages,
+    overheard: Overheard,
     actors: &'static [Actor],
 }
 
@@ -75,8 +75,8 @@ impl Bench {
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
-        let messages = Messages::at(&direct.server);
-        Some(Self { direct, transactions: None, shim, _listener: listener, messages, actors })
+        let overheard = Overheard::at(&direct.server);
+        Some(Self { direct, transactions: None, shim, _listener: listener, overheard, actors })
     }
 
     fn run(&mut self) {
@@ -153,7 +153,7 @@ impl Bench {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
         };
-        let heard = self.messages.take(&self.direct.server);
+        let heard = self.overheard.take(&self.direct.server);
         let mut told = Vec::new();
         let model = self.model(state, trouble, &command, who, now, &mut told);
         told.sort();

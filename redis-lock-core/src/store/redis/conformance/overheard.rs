@@ -11,9 +11,9 @@ use super::steps::PATIENCE;
 const END: &str = "lock:~m:end";
 
 /// A subscription to all channels. A pattern makes no waiter count as alive.
-pub(super) struct Messages(Receiver<(String, String)>);
+pub(super) struct Overheard(Receiver<(String, String)>);
 
-impl Messages {
+impl Overheard {
     pub(super) fn at(server: &Server) -> Self {
         let mut connection = server.client().get_connection().unwrap();
         let (is_ready, listens) = channel();
