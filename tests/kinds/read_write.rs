@@ -372,13 +372,13 @@ fn fair_off_lets_a_reader_in_ahead_of_the_queue() {
 fn at_maxmemory_holders_are_renewed_released_and_followed() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    let reader = take(arena.one.read("k").ttl(ms(2_500)));
-    let writer = Waiting::start(arena.other.write("k").ttl(ms(2_500)).outage(PATIENCE));
-    let permit = take(arena.one.permit("p", 2).ttl(ms(2_500)));
+    let reader = take(arena.one.read("k").ttl(ms(1_200)));
+    let writer = Waiting::start(arena.other.write("k").ttl(ms(1_200)));
+    let permit = take(arena.one.permit("p", 2).ttl(ms(1_200)));
     eventually(PATIENCE, "the writer waits", || queued(&arena, "k") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
     let start = Instant::now();
-    eventually(PATIENCE, "two leases have passed", || start.elapsed() > ms(6_000));
+    eventually(PATIENCE, "several leases have passed", || start.elapsed() > ms(2_500));
     assert_eq!((reader.state(), permit.state()), (LockState::Held, LockState::Held));
     reader.blocking_release().unwrap();
     writer.must_have_it();
