@@ -117,19 +117,19 @@ impl AskedTask {
     /// Begins to read, and registers the connection with this runtime, unless there is none.
     fn begin(&self) -> Option<TaskReads> {
         let core = self.core.upgrade()?;
-        let task = {
+        let (task, is_watched) = {
             let mut traffic = self.place.path.traffic();
             traffic.epoch()?;
             let task = traffic.role.pass_to(self.runtime)?;
             traffic.unwatch();
-            task
+            // Under the same lock: a later poll could take the waker of an engine that reads again.
+            let mut context = Context::from_waker(Waker::noop());
+            (task, self.runtime.try_watch(|| traffic.poll_ready(&mut context)))
         };
-        // The engine must stop watching the socket, or it would wake for each answer.
-        core.waker.wake();
         let reads = TaskReads { core, place: Arc::clone(&self.place), task };
-        let mut context = Context::from_waker(Waker::noop());
-        let poll = || reads.place.path.traffic().poll_ready(&mut context);
-        self.runtime.try_watch(poll).then_some(reads)
+        // The engine must stop watching the socket, or it would wake for each answer.
+        reads.core.waker.wake();
+        is_watched.then_some(reads)
     }
 }
 
