@@ -21,7 +21,7 @@ pub(crate) struct SimulateOptions {
     /// For how long; 1 by default, 60 over all small histories
     #[arg(long, value_parser = minutes)]
     minutes: Option<Duration>,
-    /// Print the history of this seed
+    /// Play this seed alone, and print its history where there is no quorum
     #[arg(long)]
     seed: Option<u64>,
     /// The seed of the first history

@@ -108,8 +108,8 @@ impl Key {
         segments::joined(&self.key, &self.segments)
     }
 
-    /// The key of a lock that is to be taken. Only its end is looked at, because `a::b` is a fine key. A colon there is what an empty variable leaves behind, and
-    /// such a lock would stand for the work of every day.
+    /// The key of a lock that is to be taken. A colon at the end is what an empty variable leaves behind, and
+    /// such a lock would stand for the work of every day. Only the end is looked at: `a::b` is a fine key.
     pub(crate) fn to_take(&self) -> Result<String, Failure> {
         let key = self.text();
         match key.ends_with(':') {

@@ -44,8 +44,8 @@ const JOB: &str = "Job";
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
 /// `acquired` (with key, token, fence, slot, waited_ms), `left_behind` (key, pids), `lost` (key, reason),
-/// `superseded` (key), `stopped` (key; --once has recorded no success), `unconfirmed` (key, message; whether
-/// --once has recorded the success is not known), or `error`.
+/// `superseded` (key), `stopped` (key; --once has recorded no success), `unconfirmed` (key, message; the
+/// server did not confirm the success of --once, so the command may run again), or `error`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a list of options")]
 pub(crate) struct Run {
@@ -79,9 +79,9 @@ pub(crate) struct Run {
     /// Stop the command once it has held the lock for this long; 24 hours by default
     #[arg(long, value_parser = duration::parse, value_name = "TIME", help_heading = JOB)]
     pub(crate) max_hold: Option<Duration>,
-    /// Record that the command exited with 0, unless redis-lock got INT or TERM before. Ctrl-C in a terminal
-    /// reaches the command alone. For this long after it got the lock, `run --once` does not run the command
-    /// again
+    /// Record that the command exited with 0, unless redis-lock got INT or TERM before all its processes had
+    /// ended. While the command runs, Ctrl-C in a terminal reaches it alone. For this long after it got the
+    /// lock, `run --once` does not run the command again
     #[arg(
         long,
         value_parser = duration::parse,

@@ -13,8 +13,8 @@
 //!                                                      (the task is deposed)
 //! ```
 //!
-//! - An answer is late after 20 ms. Then the runtime's threads are blocked, or a current-thread
-//!   runtime is not driven.
+//! - An answer that a task is to read is late after 20 ms. Then the runtime's threads are blocked, or a
+//!   current-thread runtime is not driven. A caller has a second.
 //! - It is quiet when tasks have sent nothing for a second. The engine reads the answers to its
 //!   renewals itself: passing them on would wake one more thread for each batch, and checking whether
 //!   a task reads them would wake the engine all the time.
@@ -33,7 +33,7 @@ use crate::sync::Arc;
 pub(crate) const LATE: Duration = Duration::from_millis(20);
 
 /// When an answer that a caller is to read is late. It reads at once, unless its thread stands still in between.
-/// Where the engine read instead, a runtime whose clock is paused would idle, and jump to its next timer.
+/// If the engine read the answer, a runtime whose clock is paused would idle, and jump to its next timer.
 const LATE_CALLER: Duration = Duration::from_secs(1);
 
 /// When tasks that send nothing are quiet.
@@ -100,8 +100,8 @@ impl ReaderRole {
         &self.reader
     }
 
-    /// When an answer is late.
-    pub(super) fn late(&self) -> Duration {
+    /// At which age an answer is late.
+    pub(super) fn late_after(&self) -> Duration {
         if let Reader::Callers = self.reader { LATE_CALLER } else { LATE }
     }
 

@@ -24,7 +24,7 @@ impl Traffic {
         now: Moment,
         results: &mut Vec<QueueEntry>,
     ) {
-        let is_late = self.age(now) >= self.role.late();
+        let is_late = self.age(now) >= self.late_after();
         match (self.role.reader(), task) {
             (Reader::Engine, None) => self.pump(now, results),
             (Reader::Callers, None) if is_late => self.pump(now, results),
@@ -57,7 +57,7 @@ impl Traffic {
             Reader::Engine => Moment::NEVER,
             Reader::Callers if !self.has_written() => Moment::NEVER,
             Reader::Callers | Reader::Task(_) => {
-                let late = self.role.late();
+                let late = self.late_after();
                 let passed = self.age(now).as_nanos() % late.as_nanos();
                 let passed = u64::try_from(passed).unwrap_or_default();
                 now.after(late - Duration::from_nanos(passed))
@@ -122,7 +122,7 @@ impl AskedTask {
             traffic.epoch()?;
             let task = traffic.role.pass_to(self.runtime)?;
             traffic.unwatch();
-            // Under the same lock: a later poll could take the waker of an engine that reads again.
+            // Under the same lock: a later poll could replace the waker of an engine that reads again.
             let mut context = Context::from_waker(Waker::noop());
             (task, self.runtime.try_watch(|| traffic.poll_ready(&mut context)))
         };

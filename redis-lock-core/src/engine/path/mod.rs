@@ -279,6 +279,11 @@ impl Traffic {
         self.queue.oldest().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
+    /// At which age an answer is late. The engine reads a late one before the connection counts as silent.
+    pub(crate) fn late_after(&self) -> Duration {
+        self.role.late_after().min(self.time_limit / 2)
+    }
+
     /// Whether a command was sent that has no outcome.
     pub(crate) fn has_written(&self) -> bool {
         self.queue.has_written()

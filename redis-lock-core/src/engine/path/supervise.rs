@@ -7,6 +7,7 @@ use super::{
 };
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
+use crate::engine::reader::Reader;
 use crate::lock::Outcome;
 use crate::store::Connected;
 
@@ -240,6 +241,10 @@ impl Traffic {
             waiting.into_iter().rev().for_each(|entry| self.queue.put(entry));
         }
         self.push_out(&mut results.settled);
+        // No caller reads the answers to what the engine has sent.
+        if let Reader::Callers = self.role.reader() {
+            self.pump(now, &mut results.settled);
+        }
     }
 
     /// A connection could not be made.

@@ -299,7 +299,9 @@ impl Entry {
         self.leave(token);
         if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.token == before) {
             let before = std::mem::replace(&mut waiter.token, Arc::clone(token));
-            run.wake(&waiter.manager, &before, false);
+            if waiter.until > run.now {
+                run.wake(&waiter.manager, &before, false);
+            }
         }
     }
 

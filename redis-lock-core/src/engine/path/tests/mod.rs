@@ -48,6 +48,8 @@ struct Server {
     is_closed: bool,
     /// Whether the socket takes nothing.
     is_full: bool,
+    /// Whether it answers at once, so that callers read.
+    is_instant: bool,
 }
 
 /// This side of a connection.
@@ -70,6 +72,9 @@ impl Wire for FakeWire {
         let mut server = self.server();
         server.pushed.push((seq, command.verb));
         server.is_flushed = false;
+        if server.is_instant {
+            server.answers.push_back(seq);
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -94,6 +99,10 @@ impl Wire for FakeWire {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(Filled { received, more: false })
+    }
+
+    fn is_instant(&self) -> bool {
+        self.server().is_instant
     }
 
     fn owes_since(&self, oldest: Moment) -> Option<Moment> {
@@ -154,9 +163,13 @@ impl Bench {
     fn new() -> Self {
         let now = 1_000;
         simulated::begin(Moment::at_millis(now).as_nanos(), 1);
-        let path = Arc::new(Path::new(Duration::from_millis(PATIENCE), 0));
-        let server = Arc::default();
-        Self { path, now, results: Results::default(), server, questions: 100 }
+        Self {
+            path: Arc::new(Path::new(Duration::from_millis(PATIENCE), 0)),
+            now,
+            results: Results::default(),
+            server: Arc::default(),
+            questions: 100,
+        }
     }
 
     /// A path whose first connection stands.
@@ -240,7 +253,8 @@ impl Bench {
 
     /// The attempt succeeds. Returns the server of the connection before.
     fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
-        let made = Arc::<Mutex<Server>>::default();
+        let made = Server { is_instant: self.server().is_instant, ..Server::default() };
+        let made = Arc::new(Mutex::new(made));
         let wire = Box::new(FakeWire::new(Arc::clone(&made)));
         let now = self.moment();
         self.path.traffic().connected(attempt, wire, now, &mut self.results);

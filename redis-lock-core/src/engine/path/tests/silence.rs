@@ -205,3 +205,25 @@ fn whoever_releases_gets_an_error_at_its_deadline_and_the_release_goes_on() {
     bench.answer(1);
     assert!(matches!(bench.results.settled[..], [QueueEntry { origin: AskedBy::Reap(_), .. }]));
 }
+
+#[test]
+fn the_engine_reads_what_a_caller_has_not_read_before_the_connection_counts_as_silent() {
+    let limit = Duration::from_millis(500);
+    let mut bench = Bench::new();
+    bench.path = Arc::new(Path::new(limit, 0));
+    bench.server().is_instant = true;
+    let sent_first = bench.put_question();
+    bench.connect();
+    assert_eq!(
+        bench.numbers(is_answered),
+        [sent_first],
+        "the engine has sent it, so no caller reads"
+    );
+    let question = bench.put_question();
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    bench.pass(limit.as_millis() as u64 / 2);
+    let (now, mut read) = (bench.moment(), Vec::new());
+    bench.path.traffic().read_as(None, now, &mut read);
+    bench.results.settled.append(&mut read);
+    assert_eq!(bench.numbers(is_answered), [question]);
+}

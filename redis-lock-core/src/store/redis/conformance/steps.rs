@@ -130,6 +130,21 @@ impl ModelStep {
         }
     }
 
+    /// The first question of a call that ends older ones.
+    pub(super) const fn newest(who: usize, ttl: u64) -> Self {
+        Self::Acquire {
+            who,
+            ttl,
+            patient: true,
+            fair: false,
+            fenced: false,
+            slotted: false,
+            ordered: false,
+            most: None,
+            newest: Some(Newest::First),
+        }
+    }
+
     /// The actor and its verb; `None` when its kind of lock has no such verb.
     fn verb(&self, actors: &[Actor]) -> Option<(usize, Verb)> {
         let millis = Duration::from_millis;

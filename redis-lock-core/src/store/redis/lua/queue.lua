@@ -115,6 +115,12 @@ local function tell(channel, message)
   return type(heard) ~= 'number' or heard > 0
 end
 
+-- Has the waiter for a mutex that has this place look. Nobody is told of a place that has ended.
+local function wake(place, token)
+  local finish, channel = string.match(place, '^(%d+) (.*)$')
+  if finish and tonumber(finish) > millis() then tell(channel, 'g ' .. token) end
+end
+
 -- A place of a token that does not wait lasts no longer, in ms.
 local ASK = 200
 
@@ -195,8 +201,7 @@ local function keep_by(mark, lock, queue, waiters, time)
   redis.call('SET', lock, mark, 'PX', time)
   if string.sub(mark, 1, 5) ~= 'rl1=d' then return end
   for _, token in ipairs(try('ZRANGE', queue, 0, MOST - 1) or {}) do
-    local channel = string.match(try('HGET', waiters, token) or '', '^%d+ (.*)$')
-    if channel and #token <= MOST_TOKEN then tell(channel, 'g ' .. token) end
+    if #token <= MOST_TOKEN then wake(try('HGET', waiters, token) or '', token) end
   end
 end
 
@@ -271,7 +276,7 @@ local function come_last(latest, queue, waiters, token, place, before)
   if not its_place then return end
   write(queue, waiters, token, true, 'ZADD', queue, at, token)
   leave(queue, waiters, before)
-  tell(string.match(its_place, '^%d+ (.*)$') or '-', 'g ' .. before)
+  wake(its_place, before)
 end
 
 -- Has a holder look whether a newer call has come, if it is one that such calls end.

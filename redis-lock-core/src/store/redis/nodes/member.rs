@@ -224,11 +224,11 @@ pub(super) fn sentinel_outage(down_after: Duration) -> Duration {
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// Warns of a lease that may end in a fail-over. One that begins right before a renewal finds 0.62 of the
-/// lease left, of which 1.7 is the inverse, rounded up. So is the advice, to whole seconds.
+/// lease left, of which 1.7 is the inverse, rounded up. The advice is rounded up to whole seconds.
 fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     let least = (outage + RECONNECT) * 17 / 10;
-    let least = least.as_millis().div_ceil(1_000);
-    (ttl.as_millis() < least * 1_000).then(|| {
+    (ttl < least).then(|| {
+        let least = least.as_millis().div_ceil(1_000);
         format!(
             "a ttl of {ttl:.1?} may be shorter than a failover, which takes up to {outage:.1?} and may begin \
              when a renewal is due: make it {least}s or more, or let the nodes detect failures sooner"
@@ -269,6 +269,7 @@ mod tests {
         let said = short_lease(Duration::from_secs(30), outage).unwrap();
         assert!(said.contains("26.5s") && said.contains("make it 47s or more"), "{said}");
         assert_eq!(short_lease(Duration::from_secs(47), outage), None);
+        assert_eq!(short_lease(Duration::from_millis(46_800), outage), None);
         let outage = sentinel_outage(Duration::from_millis(500));
         assert!(short_lease(Duration::from_secs(5), outage).is_some());
         assert_eq!(short_lease(Duration::from_secs(6), outage), None);

@@ -50,10 +50,10 @@ fn thousand(direct: &mut Direct) -> u64 {
 }
 
 /// Calls the same thing until it has had its effect. No call may execute more commands than `LIMIT`. Returns how
-/// long half of the calls took at most, counted in small commands that the server executes in that time: a
-/// machine with other work makes some call take long. What the log says is more where other programs want the
-/// same processor, and what the server has computed is more where it did other things besides: the smaller one
-/// counts.
+/// long the calls took, counted in small commands that the server executes in that time: half of the calls took
+/// at most this long, and none took [`SPIKE`] times as long. A machine with other work makes some call take
+/// long. What the log says is more where other programs want the same processor, and what the server has
+/// computed is more where it did other things besides: the smaller one counts.
 fn until(direct: &mut Direct, what: &str, mut once: impl FnMut(&mut Direct) -> bool) -> u64 {
     let (mut times, mut most, mut slowest, mut done) = (Vec::new(), 0, 0, false);
     while !done {
@@ -69,13 +69,13 @@ fn until(direct: &mut Direct, what: &str, mut once: impl FnMut(&mut Direct) -> b
     }
     let thousand = thousand(direct);
     times.sort_unstable();
-    let (calls, median) = (times.len(), times[times.len() / 2]);
+    let (calls, median, longest) = (times.len(), times[times.len() / 2], times[times.len() - 1]);
     println!(
         "{what}: {calls} calls of {median} us and at most {most} commands; the longest in SLOWLOG {slowest} us; \
          a thousand commands {thousand} us"
     );
     assert!(most < LIMIT, "{what}: {most} commands in one call");
-    median * 1_000 / thousand
+    median.max(longest / SPIKE) * 1_000 / thousand
 }
 
 /// Several tries, each on a fresh server, because a server that has just freed much memory is slow
@@ -92,6 +92,9 @@ fn is_quick(what: &str, scene: impl Fn(&mut Direct) -> u64) {
         assert!(within, "{what}: longer than {LIMIT} small commands take, {TRIES} times in a row");
     }
 }
+
+/// How much longer than `LIMIT` one of several hundred calls may take.
+const SPIKE: u64 = 3;
 
 /// How many tries a busy machine may spoil.
 const TRIES: usize = 12;

@@ -193,7 +193,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         // queue needs no memory.
         before.queue.retain(|waiter| command.verb.token() == Some(&waiter.token));
     }
-    let (mut messages, mut unknown) = (Vec::new(), false);
+    let (mut messages, mut unknown) = (Vec::new(), BTreeSet::new());
     let mut tell = |to: To<'_>, event: Option<Event>| {
         let (channel, heard) = match to {
             To::Waiter("-") => return true,
@@ -203,7 +203,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
                 (Some(plain), _) => (plain, true),
                 (None, Some(heard)) => (channel.to_owned(), *heard),
                 (None, None) => {
-                    unknown = true;
+                    unknown.insert(channel.to_owned());
                     (channel.to_owned(), false)
                 }
             },
@@ -214,8 +214,10 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     };
     let mut state = State::of_one(command.names.main(), before.clone());
     let answer = state.answer(command, &terms.channel, snapshot.now, &mut tell);
-    if unknown {
-        return Err(NextStep::AskListeners(channels(&before, snapshot.now, terms)));
+    if !unknown.is_empty() {
+        let others = channels(&before, snapshot.now, terms);
+        unknown.extend(others);
+        return Err(NextStep::AskListeners(unknown.into_iter().collect()));
     }
     let answer = match answer {
         Ok(answer) => explain(answer, snapshot),
@@ -238,7 +240,7 @@ fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
 }
 
 /// The channels of waiters that may be granted the lock, if it is not known yet whether they have
-/// subscribers.
+/// subscribers. They are asked about together with one that the model needs to know.
 fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
     let living = before.queue.iter().filter(|waiter| waiter.until > now);
     let channels: BTreeSet<&str> = living.map(|waiter| &*waiter.manager).collect();

@@ -1,6 +1,7 @@
 //! What happens at the server between the two round trips of a transaction, and bytes of others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -291,4 +292,19 @@ fn a_first_question_that_comes_again_does_not_end_a_newer_call_that_found_the_lo
     assert_eq!(scene.run(test_direct::release(1)), Answer::Done);
     assert!(is_held(test_direct::newest(2)));
     assert_eq!(scene.run(test_direct::newest(1)), Answer::Superseded { held: false });
+}
+
+#[test]
+fn a_newer_call_does_not_wait_for_news_of_a_waiter_whose_place_has_ended() {
+    let place = Duration::from_millis(50);
+    for may_ask_listeners in [true, false] {
+        let scene = Scene::on(ServerBinary::any());
+        scene.setting.pool.may_ask_listeners.store(may_ask_listeners, Ordering::Relaxed);
+        scene.run(test_direct::acquire(1, false));
+        let Verb::Acquire(first) = test_direct::newest(1) else { unreachable!() };
+        scene.run(Verb::Acquire(Acquire { queue: Some(place), ..first }));
+        let queue_lasts = || scene.server.run::<i64>(&format!("PTTL {}", key().queue()));
+        eventually(TTL, "the place ends", || queue_lasts() < 1_000);
+        assert!(matches!(scene.run(test_direct::newest(2)), Answer::Busy(_)));
+    }
 }
