@@ -94,7 +94,7 @@ pub(super) fn expire(key: &str, time: Duration) -> Cmd {
 
 /// The command of these words.
 pub(super) fn words<const N: usize>(words: [&str; N]) -> Cmd {
-    let mut cmd = Cmd::new();
+    let mut cmd = Cmd::with_capacity(N, words.iter().map(|word| word.len()).sum());
     cmd.arg(&words[..]);
     cmd
 }

@@ -73,12 +73,11 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
 }
 
 fn take(command: &Command, token: &str, ttl: Option<Duration>) -> Cmd {
-    let mut cmd = words(["SET", command.names.main()]);
-    cmd.arg(token).arg("NX");
-    if ttl.is_some() {
-        cmd.arg("PX").arg(text(ttl));
+    let key = command.names.main();
+    match ttl {
+        Some(_) => words(["SET", key, token, "NX", "PX", &text(ttl)]),
+        None => words(["SET", key, token, "NX"]),
     }
-    cmd
 }
 
 /// Reads no more than a value of ours can have.
