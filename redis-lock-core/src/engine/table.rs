@@ -26,7 +26,8 @@ const SHARDS: usize = 64;
 /// One shard: some of the machines, and their timers.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    residents: BTreeMap<LockId, Resident>,
+    /// In boxes: a node of the map has room for many, and moves them about.
+    residents: BTreeMap<LockId, Box<Resident>>,
     /// The waiters of locks that have a machine for each call.
     lines: BTreeMap<LineKeys, WaitingLine>,
     /// What the machines of a key that have a number count as, in a line or not.
@@ -41,11 +42,11 @@ pub(crate) struct Timers(BTreeSet<(Moment, LockId)>);
 
 impl Shard {
     pub(crate) fn get(&self, id: &LockId) -> Option<&Resident> {
-        self.residents.get(id)
+        self.residents.get(id).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, id: &LockId) -> Option<&mut Resident> {
-        self.residents.get_mut(id)
+        self.residents.get_mut(id).map(Box::as_mut)
     }
 
     /// A machine, which is made if need be, and the timers of the shard.
@@ -54,7 +55,8 @@ impl Shard {
         id: &LockId,
         line: Option<LineKeys>,
     ) -> (&mut Resident, &mut Timers) {
-        let resident = self.residents.entry(id.clone()).or_insert_with(|| Resident::new(line));
+        let resident = self.residents.entry(id.clone());
+        let resident = resident.or_insert_with(|| Box::new(Resident::new(line)));
         (resident, &mut self.timers)
     }
 
