@@ -4,24 +4,24 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result, ensure};
 
-/// Steps that run in a process of their own while others run here. What they print is kept until they
-/// have ended, so that lines of two steps never mix.
+/// A step that runs in a process of its own while others run here. What it prints is kept until it has ended, so
+/// that lines of two steps never mix.
 pub(super) struct Beside {
     child: Child,
     printed: File,
 }
 
 impl Beside {
-    pub(super) fn start(steps: &[&str]) -> Result<Self> {
-        let printed = tempfile::tempfile().context("there is no file for what steps print")?;
+    pub(super) fn start(step: &str) -> Result<Self> {
+        let printed = tempfile::tempfile().context("there is no file for what a step prints")?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("ci").args(steps);
+        command.args(["ci", step]);
         command.stdout(printed.try_clone()?).stderr(printed.try_clone()?);
-        let child = command.spawn().with_context(|| format!("{steps:?} could not be started"))?;
+        let child = command.spawn().with_context(|| format!("{step} could not be started"))?;
         Ok(Self { child, printed })
     }
 
-    /// Waits for their end and shows what they printed.
+    /// Waits for its end and shows what it printed.
     pub(super) fn finish(mut self) -> Result<()> {
         let status = self.child.wait()?;
         self.printed.rewind()?;

@@ -24,7 +24,7 @@ type Work = fn() -> Result<()>;
 type Step = (&'static str, Work);
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -36,27 +36,27 @@ const STEPS: [Step; 13] = [
     ("features", features::check),
     ("public-api", || public_api(false)),
     ("tests", tests),
+    ("packages", packages::check),
     ("servers", || trials::run("servers", &["5.0", "6.2", "9"].map(str::to_owned))),
     ("versions", test::versions),
 ];
 
 /// Of these, what runs beside the others of its part: while one large package is compiled, and while tests
 /// wait for servers and leases, a second core has little to do.
-const BESIDE: [&str; 3] = ["features", "public-api", "servers"];
+const BESIDE: [&str; 4] = ["features", "public-api", "packages", "servers"];
 
 /// A part of its own, with nothing beside it: what measures time here would measure the others.
 const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [Step; 12] = [
+const LONG_STEPS: [Step; 11] = [
     ("aborts", aborts::check),
     ("feature-sets", features::sets),
     ("conformance", test::conformance),
     ("frameworks", frameworks),
     ("threads", || threads::run(2_000)),
     ("oldest-dependencies", minimal_versions::check),
-    ("packages", packages::check),
     ("apps", apps),
     ("peers", peers),
     ("plain-tests", test::plain),
@@ -83,12 +83,13 @@ fn parts(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
 fn part(steps: &[Step], has_beside: bool, taken: &mut Vec<(&'static str, Duration)>) -> Result<()> {
     let (beside, steps): (Vec<_>, Vec<_>) =
         steps.iter().copied().partition(|(name, _)| has_beside && BESIDE.contains(name));
-    let names: Vec<_> = beside.into_iter().map(|(name, _)| name).collect();
-    let beside = if names.is_empty() { None } else { Some(Beside::start(&names)?) };
-    let result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
-    let rest = beside
-        .map_or(Ok(()), |others| timed("the rest of what ran beside", || others.finish(), taken));
-    result.and(rest)
+    let beside =
+        beside.into_iter().map(|(name, _)| Beside::start(name)).collect::<Result<Vec<_>>>()?;
+    let mut result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
+    for other in beside {
+        result = result.and(timed("the rest of what ran beside", || other.finish(), taken));
+    }
+    result
 }
 
 /// Runs one step and notes how long it took.
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn nothing_runs_beside_the_tests() {
         let firsts: Vec<_> = parts(&STEPS).map(|part| (part[0].0, part.len() > 1)).collect();
-        assert_eq!(firsts, [("formatting", true), ("tests", false), ("servers", true)]);
+        assert_eq!(firsts, [("formatting", true), ("tests", false), ("packages", true)]);
     }
 
     #[test]

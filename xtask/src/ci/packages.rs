@@ -46,38 +46,53 @@ fn features(package: &Value) -> Vec<String> {
     names.filter(|name| *name != "default").cloned().collect()
 }
 
-/// Packs the published packages and builds what was packed, each on those before it, which no
-/// registry has yet.
+/// Packs the published packages, and builds what was packed with the crate of a user, which has nothing else of
+/// this repository. No registry has the packages yet.
 pub(super) fn check() -> Result<()> {
-    let mut package: Command = cargo(&["package", "--quiet"]);
+    // They are built below, all at once.
+    let mut package: Command = cargo(&["package", "--quiet", "--no-verify"]);
     // In a working tree files may be changed; what is packed is the same.
     package.arg("--allow-dirty");
-    for Package { name, .. } in published()? {
-        package.args(["--package", &name]);
+    let names: Vec<String> = published()?.into_iter().map(|package| package.name).collect();
+    for name in &names {
+        package.args(["--package", name]);
     }
     must_succeed(package)?;
-    use_packed()
+    use_packed(&names)
 }
 
-/// Uses the packages as a crate of a user does: a build and a test with nothing of this repository.
-fn use_packed() -> Result<()> {
-    let (packed, user) = (target_dir().join("package"), target_dir().join("user-crate"));
-    let path = |name: &str| format!("{:?}", packed.join(format!("{name}-{VERSION}")));
-    let patches: String = published()?
-        .iter()
-        .map(|Package { name, .. }| format!("{name} = {{ path = {} }}\n", path(name)))
-        .collect();
-    let manifest = format!(
-        "[package]\nname = \"user-crate\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
-         redis-locks = \"{VERSION}\"\ntokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n\
-         [patch.crates-io]\n{patches}"
-    );
+/// A workspace of the packages and of a crate that depends on them. Its lock file is that of this repository, so
+/// that what is compiled here need not be compiled again.
+fn use_packed(names: &[String]) -> Result<()> {
+    let user = target_dir().join("user-crate");
     fs::create_dir_all(user.join("src"))?;
+    for name in names {
+        let packed = target_dir().join(format!("package/{name}-{VERSION}.crate"));
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xzf").arg(packed).arg("-C").arg(&user);
+        must_succeed(unpack)?;
+        let (from, to) = (user.join(format!("{name}-{VERSION}")), user.join(name));
+        if to.exists() {
+            fs::remove_dir_all(&to)?;
+        }
+        fs::rename(from, to)?;
+    }
+    let patches: String =
+        names.iter().map(|name| format!("{name} = {{ path = {name:?} }}\n")).collect();
+    let manifest = format!(
+        "[workspace]\nmembers = {names:?}\n[package]\nname = \"user-crate\"\nedition = \"2024\"\n\
+         [dependencies]\nredis-locks = \"{VERSION}\"\nredis-locks-tower = \"{VERSION}\"\n\
+         tokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n[patch.crates-io]\n{patches}"
+    );
     fs::write(user.join("Cargo.toml"), manifest)?;
     fs::write(user.join("src/lib.rs"), USER)?;
-    let mut test = cargo(&["test", "--quiet"]);
-    test.current_dir(&user).env("CARGO_TARGET_DIR", user.join("target"));
-    must_succeed(test)
+    fs::copy("Cargo.lock", user.join("Cargo.lock"))?;
+    for what in [["build", "--workspace"], ["test", "--quiet"]] {
+        let mut build = cargo(&what);
+        build.current_dir(&user).env("CARGO_TARGET_DIR", target_dir());
+        must_succeed(build)?;
+    }
+    Ok(())
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
