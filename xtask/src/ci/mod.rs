@@ -43,7 +43,7 @@ const STEPS: [Step; 14] = [
 
 /// Of these, what runs beside the others of its part: while one large package is compiled, and while tests
 /// wait for servers and leases, a second core has little to do.
-const BESIDE: [&str; 4] = ["features", "public-api", "packages", "servers"];
+const BESIDE: [&str; 3] = ["features", "public-api", "servers"];
 
 /// A part of its own, with nothing beside it: what measures time here would measure the others.
 const ALONE: &str = "tests";
@@ -87,7 +87,11 @@ fn part(steps: &[Step], has_beside: bool, taken: &mut Vec<(&'static str, Duratio
         beside.into_iter().map(|(name, _)| Beside::start(name)).collect::<Result<Vec<_>>>()?;
     let mut result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
     for other in beside {
-        result = result.and(timed("the rest of what ran beside", || other.finish(), taken));
+        let rest = timed("the rest of what ran beside", || other.finish(), taken);
+        if let (Err(_), Err(error)) = (&result, &rest) {
+            eprintln!("{error:#}");
+        }
+        result = result.and(rest);
     }
     result
 }

@@ -279,9 +279,12 @@ impl Traffic {
         self.queue.oldest().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
-    /// At which age an answer is late. The engine reads a late one before the connection counts as silent.
+    /// At which age an answer is late. The engine reads a late one before its caller gives up, and before the
+    /// connection counts as silent.
     pub(crate) fn late_after(&self) -> Duration {
-        self.role.late_after().min(self.time_limit / 2)
+        let limit = self.queue.oldest().map_or(self.time_limit, |entry| entry.limit);
+        let half = limit.min(self.time_limit) / 2;
+        self.role.late_after().min(half).max(Duration::from_millis(1))
     }
 
     /// Whether a command was sent that has no outcome.

@@ -422,16 +422,26 @@ fn a_manager_that_asks_before_it_subscribes_again_keeps_its_waiters() {
     }
 }
 
+/// The first question of a call that ends older ones, which queues for a second.
+fn first(token: &str) -> Verb {
+    let (queue, newest) = (Some(SECOND), Some(Newest::First));
+    Verb::Acquire(Acquire { queue, newest, ..acquire(token) })
+}
+
+#[test]
+fn a_newer_call_tells_the_older_one_while_its_place_lasts() {
+    for (at, told) in [(999, vec!["older".to_owned()]), (1_000, Vec::new())] {
+        let mut lock = OneLock::default();
+        lock.at(0, take("x", None));
+        lock.at(0, first("older"));
+        assert!(matches!(lock.at(at, first("newer")), Answer::Busy(_)));
+        assert_eq!(lock.granted, told, "at {at}");
+    }
+}
+
 #[test]
 fn a_first_question_that_comes_again_does_not_end_a_newer_call_which_found_the_lock_free() {
     let mut lock = OneLock::default();
-    let first = |token| {
-        Verb::Acquire(Acquire {
-            queue: Some(SECOND),
-            newest: Some(Newest::First),
-            ..acquire(token)
-        })
-    };
     lock.at(0, take("x", Some(SECOND)));
     assert!(matches!(lock.at(0, first("older")), Answer::Busy(_)));
     // Its answer was lost, and its place has ended when the lock is given back.

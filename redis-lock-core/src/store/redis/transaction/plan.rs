@@ -203,8 +203,9 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
                 (Some(plain), _) => (plain, true),
                 (None, Some(heard)) => (channel.to_owned(), *heard),
                 (None, None) => {
+                    // What is decided by this is thrown away. The model goes no further than the first.
                     unknown.insert(channel.to_owned());
-                    (channel.to_owned(), false)
+                    (channel.to_owned(), true)
                 }
             },
         };

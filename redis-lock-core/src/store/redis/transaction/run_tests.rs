@@ -303,6 +303,7 @@ fn a_newer_call_does_not_wait_for_news_of_a_waiter_whose_place_has_ended() {
         scene.run(test_direct::acquire(1, false));
         let Verb::Acquire(first) = test_direct::newest(1) else { unreachable!() };
         scene.run(Verb::Acquire(Acquire { queue: Some(place), ..first }));
+        // Its queue lasts a second longer.
         let queue_lasts = || scene.server.run::<i64>(&format!("PTTL {}", key().queue()));
         eventually(TTL, "the place ends", || queue_lasts() < 1_000);
         assert!(matches!(scene.run(test_direct::newest(2)), Answer::Busy(_)));
