@@ -97,7 +97,8 @@ impl Pipe {
     }
 
     pub(super) fn arrive(&mut self, item: Item) {
-        if matches!(item, Item::Answer(..) | Item::Redirected(..)) {
+        // For another round the command is sent again, and counts again.
+        if !matches!(item, Item::Broken(_)) {
             self.owed = self.owed.saturating_sub(1);
         }
         self.inbox.push_back(item);
