@@ -4,38 +4,29 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result, ensure};
 
-/// A step that runs in a process of its own while others run here. What it prints is kept until it has ended, so
-/// that lines of two steps never mix.
+/// Steps that run in a process of their own while others run here. What they print is kept until they
+/// have ended, so that lines of two steps never mix.
 pub(super) struct Beside {
-    step: &'static str,
     child: Child,
     printed: File,
 }
 
 impl Beside {
-    pub(super) fn start(step: &'static str) -> Result<Self> {
-        let printed = tempfile::tempfile().context("there is no file for what a step prints")?;
+    pub(super) fn start(steps: &[&str]) -> Result<Self> {
+        let printed = tempfile::tempfile().context("there is no file for what steps print")?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["ci", step]);
+        command.arg("ci").args(steps);
         command.stdout(printed.try_clone()?).stderr(printed.try_clone()?);
-        let child = command.spawn().with_context(|| format!("{step} could not be started"))?;
-        Ok(Self { step, child, printed })
+        let child = command.spawn().with_context(|| format!("{steps:?} could not be started"))?;
+        Ok(Self { child, printed })
     }
 
-    /// Waits for its end and shows what it printed.
+    /// Waits for their end and shows what they printed.
     pub(super) fn finish(mut self) -> Result<()> {
         let status = self.child.wait()?;
         self.printed.rewind()?;
         io::copy(&mut self.printed, &mut io::stderr())?;
-        ensure!(status.success(), "{}, which ran beside others, failed", self.step);
+        ensure!(status.success(), "a step that ran beside others failed");
         Ok(())
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // One that has ended can't be killed, and is not missed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

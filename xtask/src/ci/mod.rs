@@ -83,17 +83,12 @@ fn parts(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
 fn part(steps: &[Step], has_beside: bool, taken: &mut Vec<(&'static str, Duration)>) -> Result<()> {
     let (beside, steps): (Vec<_>, Vec<_>) =
         steps.iter().copied().partition(|(name, _)| has_beside && BESIDE.contains(name));
-    let beside =
-        beside.into_iter().map(|(name, _)| Beside::start(name)).collect::<Result<Vec<_>>>()?;
-    let mut result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
-    for other in beside {
-        let rest = timed("the rest of what ran beside", || other.finish(), taken);
-        if let (Err(_), Err(error)) = (&result, &rest) {
-            eprintln!("{error:#}");
-        }
-        result = result.and(rest);
-    }
-    result
+    let names: Vec<_> = beside.into_iter().map(|(name, _)| name).collect();
+    let beside = if names.is_empty() { None } else { Some(Beside::start(&names)?) };
+    let result = steps.into_iter().try_for_each(|(name, work)| timed(name, work, taken));
+    let rest = beside
+        .map_or(Ok(()), |others| timed("the rest of what ran beside", || others.finish(), taken));
+    result.and(rest)
 }
 
 /// Runs one step and notes how long it took.

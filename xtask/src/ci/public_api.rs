@@ -3,7 +3,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 
 use super::packages::{Package, published};
-use crate::cargo::root;
+use crate::cargo::{root, target_dir};
 use crate::tools;
 
 /// Where the public API is written down, one file for each package.
@@ -26,6 +26,8 @@ pub(crate) fn run(writes: bool) -> Result<()> {
 fn compare(name: &str, nightly: &str, writes: bool) -> Result<()> {
     let mut list = tools::with_toolchain(nightly);
     list.args(["public-api", "--package", name, "--all-features", "--color", "never"]);
+    // The step `documentation`, which may run at the same time, clears its own folder.
+    list.env("CARGO_TARGET_DIR", target_dir().join("public-api"));
     list.args(["--omit", "blanket-impls,auto-trait-impls,auto-derived-impls"]);
     let output = list.output().context("cargo-public-api")?;
     if !output.status.success() {
