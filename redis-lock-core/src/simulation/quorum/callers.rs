@@ -40,7 +40,7 @@ pub(super) struct QuorumNotes {
     pub(super) losses: u32,
     /// Tokens that were given away.
     gifts: Vec<(&'static str, Token)>,
-    /// Tokens of which a clock that jumped has ended a lease that counted.
+    /// Tokens, as the nodes have them, of which a clock that jumped has ended a lease that counted.
     pub(super) excused: BTreeSet<String>,
     /// When processes began to drain.
     drains: BTreeMap<usize, u64>,
@@ -54,7 +54,7 @@ impl QuorumNotes {
 
     pub(super) fn check(&mut self, believes: &dyn Fn(usize, &Hold) -> bool) -> Result<(), String> {
         let is_sure = |it: &&Rc<QuorumHold>| {
-            believes(it.process, &it.hold) && !self.excused.contains(&it.hold.token.to_string())
+            believes(it.process, &it.hold) && !self.excused.contains(&**it.hold.token.wire())
         };
         let held: Vec<_> = self.holds.iter().filter(is_sure).collect();
         let reads = |it: &QuorumHold| it.is_leaving.get() || it.hold.last_kind() == Kind::Read;
