@@ -50,12 +50,18 @@ impl<W> Machine<W> {
 
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
+    ///
+    /// A value of a call of this process is for none: those who came before its end had it from here. Without
+    /// this check, a call that came later would get it if its question overtook the release.
     pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();
         let told = contending.told.unwrap_or(env.now);
         if let Some((token, json)) = value.as_str().split_once(' ') {
-            self.share(&StoredValue::new(json), Token::from_wire(token).same(), told, env);
+            let token = Token::from_wire(token);
+            if token.manager() != Some(env.manager) {
+                self.share(&StoredValue::new(json), token.same(), told, env);
+            }
         }
         self.start_over(None, env);
     }

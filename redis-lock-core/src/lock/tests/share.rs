@@ -18,9 +18,12 @@ fn same(input: u128) -> Demand {
 }
 
 /// The answer of the server to a token that is to have a value.
+fn value_of(token: &Token) -> Outcome {
+    Outcome::Answered(Answer::Shared(StoredValue::new("7").of_token(token.wire())))
+}
+
 fn value_of_other() -> Outcome {
-    let value = StoredValue::new("7").of_token(Token::fresh("other", "night%s").wire());
-    Outcome::Answered(Answer::Shared(value))
+    value_of(&Token::fresh("other", "night%s"))
 }
 
 impl Bench {
@@ -91,6 +94,23 @@ fn if_the_caller_gets_no_value_the_next_call_runs() {
         bench.share_ended(&hold, true);
         assert_eq!(bench.shared(), [0_u64; 0], "it is too late");
     }
+}
+
+#[test]
+fn a_call_whose_question_overtakes_the_release_of_its_own_process_gets_no_value() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, sharing());
+    let _release = bench.share(&hold);
+    bench.ask(2, sharing());
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(30))));
+    bench.tick(1_500);
+    let question = bench.asked();
+    bench.answer(&question, value_of(&hold.token));
+    assert_eq!(bench.shared(), [0_u64; 0]);
+    let question = bench.asked();
+    bench.answer(&question, got());
+    assert_eq!(bench.granted().0, 2);
 }
 
 /// A process that waits hears by a message that the other one has ended; one more call comes before the answer.
