@@ -145,9 +145,9 @@ impl Attempt {
         self.doubt(now, open.ttl);
     }
 
-    /// Whether a question without an answer may have been executed, and the server have forgotten it.
-    pub(super) fn may_be_forgotten(&self, now: Moment) -> bool {
-        now >= self.known_until
+    /// Whether a question without an answer may have been executed, and the server have forgotten it at this time.
+    pub(super) fn may_be_forgotten(&self, at: Moment) -> bool {
+        at >= self.known_until
     }
 
     /// The outcome of a renewal for `ttl` is unknown.

@@ -126,10 +126,11 @@ impl Contending {
             && !demand.terms.is_alone()
     }
 
-    /// Which of its questions comes next. The server forgets a call whose lease or place has ended, so its
-    /// next question must not end calls that have come since.
+    /// Which of its questions comes next. The server forgets a call whose lease or place has ended, so a
+    /// question that arrives after that must not end calls that have come since.
     fn newest(&self, now: Moment) -> Newest {
-        match self.refusals == 0 && !self.attempt.may_be_forgotten(now) {
+        let arrives_by = now.after(self.demand.terms.timeout);
+        match self.refusals == 0 && !self.attempt.may_be_forgotten(arrives_by) {
             true => Newest::First,
             false => Newest::Later,
         }
