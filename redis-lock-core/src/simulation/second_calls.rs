@@ -53,6 +53,8 @@ impl HistoryPlan {
                 }
             }
         }
+        // Who adopts a hold wants its keys.
+        plan.name_heirs();
         plan
     }
 }
