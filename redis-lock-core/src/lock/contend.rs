@@ -16,7 +16,7 @@ use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};
 use crate::observe::Observation;
 use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
-use crate::{BackendErrorKind, LockError};
+use crate::{BackendErrorKind, LockError, Token};
 
 /// After so many refusals a call for several keys keeps those that are free: it might wait for ever.
 const ROUNDS: u32 = 3;
@@ -126,14 +126,17 @@ impl Contending {
             && !demand.terms.is_alone()
     }
 
-    /// Which of its questions comes next. The server forgets a call whose lease or place has ended, so a
-    /// question that arrives after that must not end calls that have come since.
-    fn newest(&self, now: Moment) -> Newest {
+    /// Which of its questions comes next, if its token may end older calls.
+    fn newest(&self) -> Option<Newest> {
+        let next = if self.refusals == 0 { Newest::First } else { Newest::Later };
+        (self.demand.terms.newest && self.attempt.token().is_newest()).then_some(next)
+    }
+
+    /// Whether a question that is to be its first one may end newer calls: the server forgets a call whose lease
+    /// or place ends before the question arrives.
+    fn may_end_newer(&self, now: Moment) -> bool {
         let arrives_by = now.after(self.demand.terms.timeout);
-        match self.refusals == 0 && !self.attempt.may_be_forgotten(arrives_by) {
-            true => Newest::First,
-            false => Newest::Later,
-        }
+        self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
     }
 
     /// Notes by whom the lock was found busy. Returns whether that is news.
@@ -185,10 +188,15 @@ impl<W> Machine<W> {
 
     pub(super) fn take_fresh_token(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = self.take_stage(env) else { return };
+        let was_asked = contending.attempt.on_server() != super::OnServer::Nothing;
         env.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
-        let attempt = env.attempt(&demand);
+        // Newer calls may have come since it asked. With this token it neither ends them nor is ended.
+        let attempt = match demand.terms.newest && was_asked {
+            true => Attempt::of(Token::fresh(env.manager, &demand.terms.label), &demand, env.now),
+            false => env.attempt(&demand),
+        };
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
             // With another token it comes anew.
@@ -208,8 +216,8 @@ impl<W> Machine<W> {
             return;
         };
         let demand = Arc::clone(&first.demand);
-        if !contending.attempt.suits(&demand) {
-            // The first waiter now asks for another lease, so the old attempt is released.
+        // The first waiter may now ask for another lease, so the old attempt is released.
+        if !contending.attempt.suits(&demand) || contending.may_end_newer(env.now) {
             return self.start_over(None, env);
         }
         let ttl = asked_ttl(&demand);
@@ -235,7 +243,7 @@ impl<W> Machine<W> {
                 share: demand.terms.share,
                 repair_orphan: demand.terms.repair_orphan,
                 most_waiting: demand.terms.queue,
-                newest: demand.terms.newest.then(|| contending.newest(env.now)),
+                newest: contending.newest(),
                 ask,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))

@@ -235,7 +235,7 @@ impl<W> Machine<W> {
     /// A message may say that a newer call has come, which only the server can confirm.
     pub(super) fn look_for_newer(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
-        if held.hold.demand.terms.newest && !held.hold.is_superseded() {
+        if held.hold.may_be_superseded() {
             held.newer_at = held.newer_at.min(held.throttle.follow_at(env.now));
             self.maintain_hold(env);
         }
@@ -244,8 +244,7 @@ impl<W> Machine<W> {
     /// Asks the server with the next question, unless it is known already.
     fn want_newer(&mut self, now: Moment) {
         if let Stage::Held(held) = &mut self.stage
-            && held.hold.demand.terms.newest
-            && !held.hold.is_superseded()
+            && held.hold.may_be_superseded()
         {
             held.newer_at = held.newer_at.min(now);
         }

@@ -205,9 +205,7 @@ impl<W> Machine<W> {
             Stage::Contending(contending) => contending.queued_token(),
             // A message may say that a newer call has come. Later ones, which each look of a waiter sends, are
             // no news.
-            Stage::Held(held) if held.hold.demand.terms.newest && !held.hold.is_superseded() => {
-                Some(held.attempt.wire())
-            }
+            Stage::Held(held) if held.hold.may_be_superseded() => Some(held.attempt.wire()),
             _ => None,
         }
     }

@@ -63,8 +63,8 @@ impl HistoryPlan {
 #[derive(Default)]
 pub(super) struct SecondCalls {
     /// The tokens of calls that end older ones, by key, in the order in which their first questions were
-    /// executed.
-    order: BTreeMap<String, Vec<Arc<str>>>,
+    /// executed, and whether they may end others.
+    order: BTreeMap<String, Vec<(Arc<str>, bool)>>,
 }
 
 impl SecondCalls {
@@ -80,14 +80,17 @@ impl SecondCalls {
         let order = self.order.entry(command.names.main().to_owned()).or_default();
         if let Verb::Acquire(Acquire { newest: Some(question), .. }) = &command.verb
             && *answer != Answer::Tombstone
-            && !order.contains(token)
         {
-            // A later question of a call whose first one was lost ends no other call.
-            let at = if *question == Newest::Later { 0 } else { order.len() };
-            order.insert(at, Arc::clone(token));
+            let ends = *question == Newest::First;
+            // The first question of a call may arrive after a later one.
+            order.retain(|(known, may_end)| known != token || *may_end || !ends);
+            if order.iter().all(|(known, _)| known != token) {
+                order.push((Arc::clone(token), ends));
+            }
         }
+        let mut newer = order.iter().rev().take_while(|(known, _)| known != token);
         if let Answer::Superseded { .. } = answer
-            && order.last() == Some(token)
+            && !newer.any(|(_, may_end)| *may_end)
         {
             return Some(format!("{token} was ended, and no newer call has come"));
         }

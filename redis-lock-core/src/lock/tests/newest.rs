@@ -20,6 +20,12 @@ fn which(question: &Question) -> Option<Newest> {
     }
 }
 
+/// It asks as a call without `newest` does.
+fn assert_is_plain(question: &Question) {
+    assert_eq!(which(question), None);
+    assert!(!Token::from_wire(question.command.verb.token().unwrap()).is_newest());
+}
+
 fn asks_for_newer(question: &Question) -> bool {
     matches!(question.command.verb, Verb::Newer { .. })
 }
@@ -50,7 +56,7 @@ fn its_token_says_what_it_is_and_its_first_question_too() {
 }
 
 #[test]
-fn a_question_that_the_server_may_have_forgotten_is_followed_by_one_that_ends_no_other_call() {
+fn a_call_that_the_server_may_have_forgotten_goes_on_with_a_token_that_ends_no_other_call() {
     for (ttl, known) in [(30_000, 5_000), (2_000, 2_000)] {
         let mut bench = Bench::new();
         bench.ask(
@@ -69,10 +75,26 @@ fn a_question_that_the_server_may_have_forgotten_is_followed_by_one_that_ends_no
         bench.settle(&question, refused());
         bench.tick(100);
         let question = bench.asked();
-        assert_eq!(which(&question), Some(Newest::Later));
+        drop(bench.parted());
+        assert_is_plain(&question);
         bench.settle(&question, got());
-        bench.granted();
+        let hold = bench.granted().1;
+        assert!(!hold.may_be_superseded() && bench.machine.awaited().is_none());
     }
+}
+
+#[test]
+fn a_call_whose_grant_came_after_its_lease_asks_with_a_fresh_token_that_ends_no_other_call() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest().with(|terms| terms.ttl = Some(secs(2))));
+    let question = bench.asked();
+    bench.now += 3_000;
+    bench.answer(&question, got());
+    drop(bench.parted());
+    let question = bench.asked();
+    assert_is_plain(&question);
+    bench.answer(&question, got());
+    bench.granted();
 }
 
 #[test]

@@ -326,7 +326,10 @@ impl World {
             && path.slow + path.rounds + path.unconfirmed == 0;
         // The connection has to be made, and a question may have been open when the caller came.
         let answered = 12 * path.latency + 8 * path.sluggish + SLACK;
-        let is_in_time = call.timeout.is_some_and(|timeout| answered < timeout);
+        // An answer that takes longer than its lease is none.
+        let leases = plan.planned_calls.iter().map(|planned| planned.ttl);
+        let has_lease = leases.min().is_none_or(|least| 4 * (path.latency + path.sluggish) < least);
+        let is_in_time = has_lease && call.timeout.is_some_and(|timeout| answered < timeout);
         if answers && is_in_time && call.keys.len() == 1 {
             let what =
                 format!("call {} failed, and nothing was wrong: {}", call.number, how.shown());
@@ -434,9 +437,10 @@ impl World {
         self.troubled_until.max(self.quiet_from())
     }
 
-    /// From when on no message is slow.
+    /// From when on no message and no transaction is slow.
     fn quiet_from(&self) -> u64 {
-        if self.plan.path.slow == 0 && self.plan.path.bad_hints == 0 {
+        let path = &self.plan.path;
+        if path.slow + path.bad_hints + path.late_transactions.unwrap_or(0) == 0 {
             0
         } else {
             self.plan.calm_at + 6 * SECOND
@@ -447,8 +451,8 @@ impl World {
     pub(super) fn check_after_shutdown(&self, index: usize) {
         let process = &self.processes[index];
         // The transaction of a release may take longer than the shutdown waits.
-        let late = self.plan.path.late_transactions.unwrap_or(0);
-        if late > 0 && clock::now() < self.plan.calm_at + 6 * SECOND {
+        let is_late = self.plan.path.late_transactions.is_some_and(|late| late > 0);
+        if is_late && clock::now() < self.quiet_from() {
             return;
         }
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
