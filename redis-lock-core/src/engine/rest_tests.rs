@@ -105,7 +105,7 @@ async fn take_turns(locks: Locks, key: String, until: Instant, turns: Arc<Atomic
 
 /// With `MEMORY_SECONDS` it runs for so long; started by `cargo xtask memory`.
 #[test]
-#[ignore = "it runs for minutes"]
+#[ignore = "it takes minutes; `cargo xtask memory` runs it"]
 fn the_memory_of_contended_keys_stays_as_it_is() {
     let seconds = std::env::var("MEMORY_SECONDS").ok().and_then(|it| it.parse().ok());
     let lasts = Duration::from_secs(seconds.unwrap_or(600));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,6 +85,15 @@ impl Shard {
             }
             _ => LineView::HasRoom,
         }
+    }
+
+    /// Whether it is of a call that ends older ones, and a later one of this process is.
+    pub(super) fn has_newer(&self, id: &LockId) -> bool {
+        let is_newest =
+            |it: &Resident| it.machine.demand().is_some_and(|demand| demand.terms.newest);
+        let last = LockId { main: Arc::clone(&id.main), number: u64::MAX };
+        let mut later = self.residents.range((Bound::Excluded(id), Bound::Included(&last)));
+        self.get(id).is_some_and(is_newest) && later.any(|(_, it)| is_newest(it))
     }
 
     /// What the first of its line has heard, for a machine that is held back.

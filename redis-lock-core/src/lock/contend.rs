@@ -7,7 +7,9 @@ use super::held::Numbers;
 use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
-use super::{Attempt, Env, Heard, LineStanding, Machine, Outcome, Reap, Stage, asked_ttl};
+use super::{
+    Attempt, Env, Heard, LineStanding, LineView, Machine, OnServer, Outcome, Reap, Stage, asked_ttl,
+};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::fault::{Fault, FaultClass};
@@ -119,7 +121,7 @@ impl Contending {
     /// Whether a free lock may be taken for this demand without asking for anything else.
     fn may_take(&self, demand: &Demand) -> bool {
         demand.kind.is_pooled()
-            && self.attempt.on_server() == super::OnServer::Nothing
+            && self.attempt.on_server() == OnServer::Nothing
             && !demand.terms.fenced
             && demand.terms.repair_orphan.is_none()
             && demand.terms.once.is_none()
@@ -188,7 +190,7 @@ impl<W> Machine<W> {
 
     pub(super) fn take_fresh_token(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = self.take_stage(env) else { return };
-        let was_asked = contending.attempt.on_server() != super::OnServer::Nothing;
+        let was_asked = contending.attempt.on_server() != OnServer::Nothing;
         env.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
@@ -216,6 +218,12 @@ impl<W> Machine<W> {
             return;
         };
         let demand = Arc::clone(&first.demand);
+        // The later call may have asked before, and what follows would end it or come after it.
+        let was_asked = contending.attempt.on_server() != OnServer::Nothing;
+        let is_followed = env.line == LineView::Newer;
+        if is_followed && was_asked && contending.newest() != Some(Newest::Later) {
+            return self.on_superseded(true, env);
+        }
         // The first waiter may now ask for another lease, so the old attempt is released.
         if !contending.attempt.suits(&demand) || contending.may_end_newer(env.now) {
             return self.start_over(None, env);

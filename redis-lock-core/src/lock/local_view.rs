@@ -74,6 +74,8 @@ pub(crate) enum LineView {
         /// Whether the server has refused the first.
         is_refused: bool,
     },
+    /// A call with `newest` finds a later one of its process.
+    Newer,
 }
 
 impl Demand {
@@ -92,7 +94,7 @@ impl LineView {
     /// A call with `max_waiters` is held back only if it is known that it has to wait.
     pub(super) fn holds_back(self, demand: &Demand) -> bool {
         match self {
-            Self::HasRoom => false,
+            Self::HasRoom | Self::Newer => false,
             Self::Full { is_refused } => is_refused || demand.terms.max_waiters.is_none(),
         }
     }

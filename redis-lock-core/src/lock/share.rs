@@ -51,8 +51,8 @@ impl<W> Machine<W> {
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
     ///
-    /// A value of a call of this process is for none: those who came before its end had it from here. Without
-    /// this check, a call that came later would get it if its question overtook the release.
+    /// The value of a call of this manager goes to nobody here. Who came before its end has it from that call, or
+    /// runs because it failed. Who came later would get it if the question overtook the release.
     pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();

@@ -7,6 +7,7 @@ use super::clock::MILLI;
 use super::plan::{CallEnding, HistoryPlan, Sort};
 use super::planned_trouble::PlannedTrouble;
 use super::random::Random;
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::store::memory::entry::Entry;
 use crate::store::{ASK, Acquire, Answer, Blocker, Command, Newest, Verb};
@@ -89,8 +90,14 @@ impl SecondCalls {
             }
         }
         let mut newer = order.iter().rev().take_while(|(known, _)| known != token);
+        let this = Token::from_wire(token);
+        // Of two calls of a process, the later one is newer.
+        let is_earlier = |known: &str| {
+            let known = Token::from_wire(known);
+            known.manager() == this.manager() && known.since() < this.since()
+        };
         if let Answer::Superseded { .. } = answer
-            && !newer.any(|(_, may_end)| *may_end)
+            && !newer.any(|(known, may_end)| *may_end && !is_earlier(known))
         {
             return Some(format!("{token} was ended, and no newer call has come"));
         }

@@ -98,6 +98,31 @@ fn a_call_whose_grant_came_after_its_lease_asks_with_a_fresh_token_that_ends_no_
 }
 
 #[test]
+fn a_call_that_asks_again_after_a_later_one_of_its_process_ends() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    // The later call comes while the earlier one pauses, and asks first.
+    bench.settle(&question, refused());
+    bench.line = LineView::Newer;
+    bench.tick(1_000);
+    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Superseded { .. })]));
+    drop(bench.parted());
+    assert!(bench.is_silent());
+    // What the server has answered is its to decide.
+    let mut bench = Bench::new();
+    bench.ask(1, newest());
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(30))));
+    bench.line = LineView::Newer;
+    bench.tick(1_500);
+    let question = bench.asked();
+    assert_eq!(which(&question), Some(Newest::Later));
+    bench.answer(&question, superseded(false));
+    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Superseded { .. })]));
+}
+
+#[test]
 fn a_superseded_waiter_ends_with_one_question_and_leaves_nothing() {
     let mut bench = Bench::new();
     bench.ask(1, newest());
