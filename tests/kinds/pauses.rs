@@ -151,9 +151,9 @@ fn stopped(server: &Server, margin: Duration, lasts: Duration, seed: u64) -> (Se
     (seen(outcomes.into_iter().flat_map(|(acts, _)| acts).collect(), margin), stops)
 }
 
-/// `PAUSES_SECONDS=600 cargo test --test kinds pauses -- --ignored --nocapture`
+/// `PAUSES_SECONDS` sets another time.
 #[test]
-#[ignore = "it runs for ten minutes"]
+#[ignore = "it takes ten minutes; `cargo xtask ci slow-tests` runs it"]
 fn only_without_a_margin_does_a_stopped_holder_act_beside_another() {
     let seconds = env::var("PAUSES_SECONDS").ok().and_then(|it| it.parse().ok());
     let lasts = Duration::from_secs(seconds.unwrap_or(600));

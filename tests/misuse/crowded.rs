@@ -105,8 +105,8 @@ async fn calls_for_other_keys_and_calls_that_gave_up_do_not_count() {
     assert!(again.is_err(), "it waits: {again:?}");
 }
 
-/// On one thread, where the waiting call has its answer before the next call comes. On several, the server may have
-/// queued it while its process does not know that yet.
+/// One thread gives the waiting call its answer before the next call comes. With several, the server may have queued
+/// it before its process knows that.
 #[tokio::test]
 async fn a_call_for_several_keys_waits_for_each_of_them() {
     let locks = Locks::in_memory();

@@ -189,8 +189,10 @@ pub(crate) fn conformance() -> Result<()> {
 
 /// The tests that take a minute or more.
 pub(crate) fn slow() -> Result<()> {
-    let mut tests = cargo(&["test", "--package", "redis-locks", "--all-features"]);
-    tests.args(["--test", "observe_events", "--", "--ignored", "--nocapture"]);
+    let mut tests = cargo(&["test", "--package", "redis-locks", "--package", "redis-locks-tower"]);
+    tests.args(["--all-features", "--no-fail-fast", "--test", "http", "--test", "kinds"]);
+    tests.args(["--test", "observe_events", "--test", "topologies"]);
+    tests.args(["--", "--ignored", "--nocapture"]);
     tests.env("REDIS_LOCKS_SERVER", trials::server(false)?);
     must_succeed(tests)
 }

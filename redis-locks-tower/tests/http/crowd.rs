@@ -305,13 +305,13 @@ async fn ik10_with_kills_and_outages_a_handler_runs_again_only_where_a_fault_exp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes a minute"]
+#[ignore = "it takes a minute; `cargo xtask ci slow-tests` runs it"]
 async fn ik10_ten_thousand_requests_with_a_thousand_keys_run_once_for_each_key() {
     without_faults(1_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes"]
+#[ignore = "it takes minutes; `cargo xtask ci slow-tests` runs it"]
 async fn ik10_ten_thousand_requests_with_kills_and_outages_run_again_only_for_a_reason() {
     with_faults(1_000, 40).await;
 }
