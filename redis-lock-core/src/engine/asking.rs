@@ -89,6 +89,9 @@ impl<L: HasLink> Asking<L> {
                     None => {}
                 }
             });
+            if asked.terms.newest && matches!(answer, LockAnswer::Awaited(_)) {
+                core.tell_older(&id, work);
+            }
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
@@ -169,6 +172,14 @@ impl Core {
         let waiting = demand.names.all().skip(1).map(waiting).max().unwrap_or(0);
         let key = || demand.key().to_owned();
         (waiting >= most).then(|| LockError::Crowded { key: key(), waiting, in_line: false })
+    }
+
+    /// Tells calls that end older ones, and that came before this one.
+    fn tell_older(&self, of: &LockId, work: &mut Work) {
+        let ids = self.table.shard(&of.main).of_newest(&of.main);
+        for id in ids.iter().filter(|id| *id != of) {
+            self.step(id, work, |machine, env| machine.on_later_call(env));
+        }
     }
 
     /// Takes the idle lease of this process for a call with a separate machine. A lease that does not fit is given

@@ -220,11 +220,7 @@ impl Core {
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let waiting = waiting(&shard);
         let keys = makes.filter(|_| id.has_own_machine()).map(LineKeys::of);
-        let line = match &keys {
-            Some(keys) => shard.line(keys),
-            None if id.has_own_machine() && shard.has_newer(id) => LineView::Newer,
-            None => LineView::HasRoom,
-        };
+        let line = keys.as_ref().map_or(LineView::HasRoom, |keys| shard.line(keys));
         let heard = shard.heard_before(id);
         let visited = shard.visit_or_create(id, makes.is_some(), keys);
         let Some((resident, timers)) = visited else { return };

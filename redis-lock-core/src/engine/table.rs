@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,15 +86,6 @@ impl Shard {
         }
     }
 
-    /// Whether it is of a call that ends older ones, and a later one of this process is.
-    pub(super) fn has_newer(&self, id: &LockId) -> bool {
-        let is_newest =
-            |it: &Resident| it.machine.demand().is_some_and(|demand| demand.terms.newest);
-        let last = LockId { main: Arc::clone(&id.main), number: u64::MAX };
-        let mut later = self.residents.range((Bound::Excluded(id), Bound::Included(&last)));
-        self.get(id).is_some_and(is_newest) && later.any(|(_, it)| is_newest(it))
-    }
-
     /// What the first of its line has heard, for a machine that is held back.
     pub(super) fn heard_before(&self, id: &LockId) -> Option<Heard> {
         let resident = self.get(id).filter(|it| it.standing == LineStanding::HeldBack)?;
@@ -166,9 +156,21 @@ impl Shard {
 
     /// The machines of a key.
     pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
+        self.with_ids(main).map(|(_, machine)| machine)
+    }
+
+    /// The machines of a key whose calls end older ones.
+    pub(super) fn of_newest(&self, main: &str) -> Vec<LockId> {
+        let is_newest =
+            |machine: &Machine<Handle>| machine.demand().is_some_and(|it| it.terms.newest);
+        let machines = self.with_ids(main).filter(|(_, machine)| is_newest(machine));
+        machines.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn with_ids(&self, main: &str) -> impl Iterator<Item = (&LockId, &Machine<Handle>)> {
         let first = LockId::mutex(main);
         let last = LockId { main: Arc::clone(&first.main), number: u64::MAX };
-        self.residents.range(first..=last).map(|(_, resident)| &resident.machine)
+        self.residents.range(first..=last).map(|(id, resident)| (id, &resident.machine))
     }
 }
 

@@ -8,7 +8,7 @@ use super::local_view::LastAnswer;
 use super::question::{About, Open};
 use super::timing::{ASK_WAIT, HandOverRequest, HintThrottle, look_at};
 use super::{
-    Attempt, Env, Heard, LineStanding, LineView, Machine, OnServer, Outcome, Reap, Stage, asked_ttl,
+    Attempt, Env, Heard, LineStanding, Machine, OnServer, Outcome, Reap, Stage, asked_ttl,
 };
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -17,8 +17,8 @@ use crate::domain::kind::Kind;
 use crate::domain::lease::FENCES;
 use crate::domain::status::{AskOutcome, IdleEvent};
 use crate::observe::Observation;
-use crate::store::{ASK, Acquire, Answer, Blocker, Newest, PLACE, Verb};
-use crate::{BackendErrorKind, LockError, Token};
+use crate::store::{ASK, Acquire, Answer, Blocker, PLACE, Verb};
+use crate::{BackendErrorKind, LockError};
 
 /// After so many refusals a call for several keys keeps those that are free: it might wait for ever.
 const ROUNDS: u32 = 3;
@@ -46,6 +46,8 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// When a message has named the token for the first time since the last answer.
     pub(super) told: Option<Moment>,
+    /// When a later call of this `Locks` came that ends older ones.
+    pub(super) followed: Option<Moment>,
     /// Calls that were let in because the lock may be free, and that accept no more waiters.
     pub(super) let_in: Vec<u64>,
 }
@@ -65,6 +67,7 @@ impl Contending {
             behind: None,
             hand_over: HandOverRequest::Not,
             told: None,
+            followed: None,
             let_in: Vec::new(),
         }
     }
@@ -128,19 +131,6 @@ impl Contending {
             && !demand.terms.is_alone()
     }
 
-    /// Which of its questions comes next, if its token may end older calls.
-    fn newest(&self) -> Option<Newest> {
-        let next = if self.refusals == 0 { Newest::First } else { Newest::Later };
-        (self.demand.terms.newest && self.attempt.token().is_newest()).then_some(next)
-    }
-
-    /// Whether a question that is to be its first one may end newer calls: the server forgets a call whose lease
-    /// or place ends before the question arrives.
-    fn may_end_newer(&self, now: Moment) -> bool {
-        let arrives_by = now.after(self.demand.terms.timeout);
-        self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
-    }
-
     /// Notes by whom the lock was found busy. Returns whether that is news.
     fn found_busy(&mut self, blocker: &Blocker) -> bool {
         let last = match &self.heard.last_answer {
@@ -194,16 +184,13 @@ impl<W> Machine<W> {
         env.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
-        // Newer calls may have come since it asked. With this token it neither ends them nor is ended.
-        let attempt = match demand.terms.newest && was_asked {
-            true => Attempt::of(Token::fresh(env.manager, &demand.terms.label), &demand, env.now),
-            false => env.attempt(&demand),
-        };
+        let attempt = if was_asked { env.attempt_again(&demand) } else { env.attempt(&demand) };
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
             // With another token it comes anew.
             refusals: if demand.terms.newest { 0 } else { contending.refusals },
             heard: contending.heard,
+            followed: contending.followed,
             let_in: contending.let_in,
             ..Contending::new(attempt, &demand, env.now)
         });
@@ -218,10 +205,7 @@ impl<W> Machine<W> {
             return;
         };
         let demand = Arc::clone(&first.demand);
-        // The later call may have asked before, and what follows would end it or come after it.
-        let was_asked = contending.attempt.on_server() != OnServer::Nothing;
-        let is_followed = env.line == LineView::Newer;
-        if is_followed && was_asked && contending.newest() != Some(Newest::Later) {
+        if contending.is_outdone() {
             return self.on_superseded(true, env);
         }
         // The first waiter may now ask for another lease, so the old attempt is released.

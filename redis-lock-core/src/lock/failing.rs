@@ -213,18 +213,6 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A newer call has come, so this call, which has a separate machine, ends.
-    pub(super) fn on_superseded(&mut self, held: bool, env: &mut Env<'_, W>) {
-        let Stage::Contending(contending) = &mut self.stage else { return };
-        if !held {
-            contending.attempt.left_nothing();
-        }
-        for waiter in self.waiters.drain() {
-            env.refuse(waiter, |key| LockError::Superseded { key });
-        }
-        self.abandon_if_unwanted(env);
-    }
-
     /// Too many tokens wait in line at the server, so this call, which has a separate machine,
     /// must leave.
     pub(super) fn on_crowded(

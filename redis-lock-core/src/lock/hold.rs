@@ -258,12 +258,12 @@ impl Hold {
         self.until(|| self.end(Moment::now())).await
     }
 
-    /// Whether a newer call has come, which gets the lock after this hold.
     /// Whether a newer call may end it, and none has.
     pub(crate) fn may_be_superseded(&self) -> bool {
         self.demand.terms.newest && self.token.is_newest() && !self.is_superseded()
     }
 
+    /// Whether a newer call has come, which gets the lock after this hold.
     pub(crate) fn is_superseded(&self) -> bool {
         self.is_superseded.load(Ordering::Acquire)
     }

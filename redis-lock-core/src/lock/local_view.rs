@@ -74,8 +74,6 @@ pub(crate) enum LineView {
         /// Whether the server has refused the first.
         is_refused: bool,
     },
-    /// A call with `newest` finds a later one of its process.
-    Newer,
 }
 
 impl Demand {
@@ -94,7 +92,7 @@ impl LineView {
     /// A call with `max_waiters` is held back only if it is known that it has to wait.
     pub(super) fn holds_back(self, demand: &Demand) -> bool {
         match self {
-            Self::HasRoom | Self::Newer => false,
+            Self::HasRoom => false,
             Self::Full { is_refused } => is_refused || demand.terms.max_waiters.is_none(),
         }
     }

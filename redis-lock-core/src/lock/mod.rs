@@ -35,6 +35,7 @@ mod held;
 pub(crate) mod hold;
 mod hold_life;
 mod local_view;
+mod newest;
 mod question;
 mod reap;
 mod release;

@@ -66,6 +66,8 @@ pub(super) struct SecondCalls {
     /// The tokens of calls that end older ones, by key, in the order in which their first questions were
     /// executed, and whether they may end others.
     order: BTreeMap<String, Vec<(Arc<str>, bool)>>,
+    /// A question whose script the server does not know is sent again, behind those that came after it.
+    pub(super) has_rounds: bool,
 }
 
 impl SecondCalls {
@@ -94,10 +96,10 @@ impl SecondCalls {
         // Of two calls of a process, the later one is newer.
         let is_earlier = |known: &str| {
             let known = Token::from_wire(known);
-            known.manager() == this.manager() && known.since() < this.since()
+            !self.has_rounds && known.manager() == this.manager() && known.since() < this.since()
         };
         if let Answer::Superseded { .. } = answer
-            && !newer.any(|(known, may_end)| *may_end && !is_earlier(known))
+            && !(this.is_newest() && newer.any(|(known, may_end)| *may_end && !is_earlier(known)))
         {
             return Some(format!("{token} was ended, and no newer call has come"));
         }

@@ -97,29 +97,62 @@ fn a_call_whose_grant_came_after_its_lease_asks_with_a_fresh_token_that_ends_no_
     bench.granted();
 }
 
+fn later_call(bench: &mut Bench) {
+    bench.step(|machine, env| machine.on_later_call(env));
+}
+
+fn is_ended(bench: &mut Bench) -> bool {
+    matches!(bench.failed().as_slice(), [(1, LockError::Superseded { .. })])
+}
+
 #[test]
-fn a_call_that_asks_again_after_a_later_one_of_its_process_ends() {
+fn a_call_that_has_to_ask_anew_ends_when_a_later_one_of_its_locks_has_come() {
+    for comes_in_the_pause in [true, false] {
+        let mut bench = Bench::new();
+        bench.ask(1, newest());
+        let question = bench.asked();
+        if !comes_in_the_pause {
+            later_call(&mut bench);
+            assert!(bench.failed().is_empty(), "the server may have executed its question before");
+        }
+        bench.settle(&question, refused());
+        if comes_in_the_pause {
+            later_call(&mut bench);
+        }
+        bench.tick(1_000);
+        assert!(is_ended(&mut bench), "{comes_in_the_pause}");
+        drop(bench.parted());
+        assert!(bench.is_silent());
+    }
+}
+
+#[test]
+fn a_call_without_its_flag_ends_when_a_later_one_of_its_locks_comes() {
     let mut bench = Bench::new();
-    bench.ask(1, newest());
+    bench.ask(1, newest().with(|terms| terms.ttl = Some(secs(2))));
     let question = bench.asked();
-    // The later call comes while the earlier one pauses, and asks first.
-    bench.settle(&question, refused());
-    bench.line = LineView::Newer;
-    bench.tick(1_000);
-    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Superseded { .. })]));
+    bench.now += 3_000;
+    bench.answer(&question, got());
     drop(bench.parted());
-    assert!(bench.is_silent());
-    // What the server has answered is its to decide.
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(30))));
+    later_call(&mut bench);
+    assert!(is_ended(&mut bench));
+    bench.released();
+}
+
+#[test]
+fn what_the_server_has_answered_is_its_to_decide() {
     let mut bench = Bench::new();
     bench.ask(1, newest());
     let question = bench.asked();
     bench.answer(&question, busy_with(Some(secs(30))));
-    bench.line = LineView::Newer;
+    later_call(&mut bench);
     bench.tick(1_500);
     let question = bench.asked();
     assert_eq!(which(&question), Some(Newest::Later));
     bench.answer(&question, superseded(false));
-    assert!(matches!(bench.failed().as_slice(), [(1, LockError::Superseded { .. })]));
+    assert!(is_ended(&mut bench));
 }
 
 #[test]

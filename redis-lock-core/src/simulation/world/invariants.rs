@@ -326,9 +326,8 @@ impl World {
             && path.slow + path.rounds + path.unconfirmed == 0;
         // The connection has to be made, and a question may have been open when the caller came.
         let answered = 12 * path.latency + 8 * path.sluggish + SLACK;
-        // An answer that takes longer than its lease is none.
-        let leases = plan.planned_calls.iter().map(|planned| planned.ttl);
-        let has_lease = leases.min().is_none_or(|least| 4 * (path.latency + path.sluggish) < least);
+        let least = plan.planned_calls.iter().map(|planned| planned.ttl).min();
+        let has_lease = least.is_none_or(|least| 4 * (path.latency + path.sluggish) < least);
         let is_in_time = has_lease && call.timeout.is_some_and(|timeout| answered < timeout);
         if answers && is_in_time && call.keys.len() == 1 {
             let what =
@@ -451,13 +450,10 @@ impl World {
     pub(super) fn check_after_shutdown(&self, index: usize) {
         let process = &self.processes[index];
         // The transaction of a release may take longer than the shutdown waits.
-        let is_late = self.plan.path.late_transactions.is_some_and(|late| late > 0);
-        if is_late && clock::now() < self.quiet_from() {
-            return;
-        }
+        let late = self.plan.path.late_transactions.unwrap_or(0);
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let ends = |(_, it): &(u64, PlannedTrouble)| matches!(it, PlannedTrouble::Shutdown { .. });
-        let only_shutdowns = self.plan.path.slow == 0 && self.plan.troubles.iter().all(ends);
+        let only_shutdowns = self.plan.path.slow + late == 0 && self.plan.troubles.iter().all(ends);
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");

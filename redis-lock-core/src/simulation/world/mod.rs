@@ -195,6 +195,7 @@ impl World {
             messages: Vec::new(),
         };
         (0..plan.keys.len()).for_each(|key| world.note_clock(&super::full_key(key)));
+        world.server.second_calls.has_rounds = plan.path.rounds > 0;
         world.do_without_scripts();
         world.number_calls();
         for index in 0..plan.processes.len() {
