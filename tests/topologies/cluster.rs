@@ -223,8 +223,9 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     let waiting = Waiting::start(other.mutex(&key));
     eventually(PATIENCE, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
     // The slot of the channel first, so that its listener has to look for another one.
-    let channels: Vec<String> = cluster.owner(slot).server().run("PUBSUB SHARDCHANNELS");
-    let channel = cluster.slot_of(channels.first().expect("both listen"));
+    let channels = || -> Vec<String> { cluster.owner(slot).server().run("PUBSUB SHARDCHANNELS") };
+    eventually(PATIENCE, "both listen", || channels().len() == 2);
+    let channel = cluster.slot_of(&channels()[0]);
     cluster.move_slots(channel..=channel, to);
     waiting.must_wait();
     cluster.move_slots(slot..=slot, to);
