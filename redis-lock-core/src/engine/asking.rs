@@ -174,7 +174,7 @@ impl Core {
         (waiting >= most).then(|| LockError::Crowded { key: key(), waiting, in_line: false })
     }
 
-    /// Tells calls that end older ones, and that came before this one.
+    /// Tells the earlier calls with `newest` that this one has come.
     fn tell_older(&self, of: &LockId, work: &mut Work) {
         let ids = self.table.shard(&of.main).of_newest(&of.main);
         for id in ids.iter().filter(|id| *id != of) {

@@ -14,15 +14,15 @@ impl Contending {
         (self.demand.terms.newest && self.attempt.token().is_newest()).then_some(next)
     }
 
-    /// Whether a question that is to be its first one may end newer calls: the server forgets a call whose lease
-    /// or place ends before the question arrives.
+    /// Whether the next question could end newer calls. The server may have executed an earlier one, and forgets it
+    /// when the lease or the place ends.
     pub(super) fn may_end_newer(&self, now: Moment) -> bool {
         let arrives_by = now.after(self.demand.terms.timeout);
         self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
     }
 
-    /// Whether a later call of this `Locks` has come, and the server does not know in which order: what this one asks
-    /// now would end the later one, or come after it.
+    /// Whether a later call of this `Locks` has come, and the server has not answered this one. Its next question
+    /// could end the later call, or run after it.
     pub(super) fn is_outdone(&self) -> bool {
         self.followed.is_some() && self.newest() != Some(Newest::Later)
     }
@@ -40,7 +40,8 @@ impl<W> Env<'_, W> {
 }
 
 impl<W> Machine<W> {
-    /// A later call of this `Locks` has come that ends older ones. If this one asks anew from now on, it ends.
+    /// A later call of this `Locks` has come that ends older ones. This one ends, unless the server has answered it
+    /// or still may.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.followed = Some(env.now);

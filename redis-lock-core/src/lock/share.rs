@@ -51,8 +51,9 @@ impl<W> Machine<W> {
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
     ///
-    /// The value of a call of this manager goes to nobody here. Who came before its end has it from that call, or
-    /// runs because it failed. Who came later would get it if the question overtook the release.
+    /// A value of this manager is given to no waiter here. Waiters that came before its call ended have it already,
+    /// or run because that call failed. Without this check, a later waiter whose question overtook the release would
+    /// get it.
     pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();

@@ -26,6 +26,17 @@ fn assert_is_plain(question: &Question) {
     assert!(!Token::from_wire(question.command.verb.token().unwrap()).is_newest());
 }
 
+/// A call whose grant came after its lease.
+fn granted_too_late() -> Bench {
+    let mut bench = Bench::new();
+    bench.ask(1, newest().with(|terms| terms.ttl = Some(secs(2))));
+    let question = bench.asked();
+    bench.now += 3_000;
+    bench.answer(&question, got());
+    drop(bench.parted());
+    bench
+}
+
 fn asks_for_newer(question: &Question) -> bool {
     matches!(question.command.verb, Verb::Newer { .. })
 }
@@ -85,12 +96,7 @@ fn a_call_that_the_server_may_have_forgotten_goes_on_with_a_token_that_ends_no_o
 
 #[test]
 fn a_call_whose_grant_came_after_its_lease_asks_with_a_fresh_token_that_ends_no_other_call() {
-    let mut bench = Bench::new();
-    bench.ask(1, newest().with(|terms| terms.ttl = Some(secs(2))));
-    let question = bench.asked();
-    bench.now += 3_000;
-    bench.answer(&question, got());
-    drop(bench.parted());
+    let mut bench = granted_too_late();
     let question = bench.asked();
     assert_is_plain(&question);
     bench.answer(&question, got());
@@ -128,12 +134,7 @@ fn a_call_that_has_to_ask_anew_ends_when_a_later_one_of_its_locks_has_come() {
 
 #[test]
 fn a_call_without_its_flag_ends_when_a_later_one_of_its_locks_comes() {
-    let mut bench = Bench::new();
-    bench.ask(1, newest().with(|terms| terms.ttl = Some(secs(2))));
-    let question = bench.asked();
-    bench.now += 3_000;
-    bench.answer(&question, got());
-    drop(bench.parted());
+    let mut bench = granted_too_late();
     let question = bench.asked();
     bench.answer(&question, busy_with(Some(secs(30))));
     later_call(&mut bench);
