@@ -2,7 +2,7 @@
 //! that processes of several versions share a lock, and a pair costs what it did.
 
 use redis_locks::{LockRequest, Locks};
-use testbed::{Server, ServerBinary, eventually, holds_for};
+use testbed::{Flavor, Server, ServerBinary, eventually, holds_for};
 
 use crate::arena::{PATIENCE, ms, take};
 
@@ -43,11 +43,14 @@ fn pair(server: &Server, request: impl Fn(&Locks) -> LockRequest) -> Vec<String>
 
 fn servers() -> Vec<(Server, &'static str)> {
     let by_script = r#""EVALSHA" "SHA" "1" "lock:k" "TOKEN""#;
-    let mut servers = vec![(Server::start(), by_script)];
-    if let Some(valkey) = ServerBinary::valkey(9) {
-        servers.push((Server::builder().binary(valkey).start(), r#""DELIFEQ" "lock:k" "TOKEN""#));
-    }
-    servers
+    let by_command = r#""DELIFEQ" "lock:k" "TOKEN""#;
+    let others = ServerBinary::valkey(9).map(|valkey| Server::builder().binary(valkey).start());
+    let servers = [Some(Server::start()), others].into_iter().flatten();
+    let release = |server: &Server| match (server.binary().flavor(), server.binary().version()) {
+        (Flavor::Valkey, (9.., ..)) => by_command,
+        _ => by_script,
+    };
+    servers.map(|server| (release(&server), server)).map(|(release, it)| (it, release)).collect()
 }
 
 #[test]

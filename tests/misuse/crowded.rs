@@ -105,16 +105,19 @@ async fn calls_for_other_keys_and_calls_that_gave_up_do_not_count() {
     assert!(again.is_err(), "it waits: {again:?}");
 }
 
-/// One thread gives the waiting call its answer before the next call comes. With several, the server may have queued
-/// it before its process knows that.
+/// On one thread, the waiting call has its answer before the next call comes. On several, the server may have queued
+/// it before this process knows.
 #[tokio::test]
 async fn a_call_for_several_keys_waits_for_each_of_them() {
     let locks = Locks::in_memory();
     let _held = (locks.mutex("a").acquire().await.unwrap(), locks.mutex("b").acquire().await);
     let waiting = tokio::spawn(locks.all(["a", "b"]).acquire());
-    while locks.status("a").await.unwrap().waiters.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let queues = async {
+        while locks.status("a").await.unwrap().waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, queues).await.unwrap();
     let limited = |request: LockRequest| async move {
         let ended = timeout(Duration::from_millis(300), request.max_waiters(1).acquire()).await;
         ended.unwrap_or_else(|_| panic!("it waits")).unwrap_err()

@@ -187,7 +187,7 @@ pub(crate) fn conformance() -> Result<()> {
     must_succeed(tests)
 }
 
-/// The tests that take a minute or more.
+/// The tests that take half a minute or more.
 pub(crate) fn slow() -> Result<()> {
     let mut tests = cargo(&["test", "--package", "redis-locks", "--package", "redis-locks-tower"]);
     tests.args(["--all-features", "--no-fail-fast", "--test", "http", "--test", "kinds"]);

@@ -205,8 +205,9 @@ impl Guard {
         matches!(self.state(), LockState::Held | LockState::Uncertain)
     }
 
-    /// Whether a newer call waits for this one to end. Always `false` without [`newest`](crate::LockRequest::newest).
-    /// It does not ask the server.
+    /// Whether a newer call waits for this one to end. It does not ask the server. Always `false` without
+    /// [`newest`](crate::LockRequest::newest), and for a call that had to go on without it because its first answer
+    /// was lost.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();
@@ -220,7 +221,7 @@ impl Guard {
     }
 
     /// Waits until a newer call has come, for code that must clean up before it releases the lock. It never
-    /// resolves for a request without [`newest`](crate::LockRequest::newest).
+    /// resolves where [`is_superseded`](Self::is_superseded) is always `false`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -49,7 +49,7 @@ impl<L: HasLink> Asking<L> {
     pub(crate) fn begin(manager: L, demand: Arc<Demand>) -> Self {
         let core = manager.link().core();
         let id = LockId::of(&demand, || core.number());
-        let (mut behind, mut number) = (None, 0);
+        let (mut behind, mut number, mut joins) = (None, 0, false);
         let mut answer = LockAnswer::Over;
         let listening = observe::may_be_heard();
         let is_limited = demand.terms.max_waiters.is_some();
@@ -88,8 +88,9 @@ impl<L: HasLink> Asking<L> {
                     }
                     None => {}
                 }
+                joins = machine.waiting(number).is_some();
             });
-            if asked.terms.newest && matches!(answer, LockAnswer::Awaited(_)) {
+            if asked.terms.newest && joins {
                 core.tell_older(&id, work);
             }
         });
@@ -175,9 +176,9 @@ impl Core {
     }
 
     /// Tells the earlier calls with `newest` that this one has come.
-    fn tell_older(&self, of: &LockId, work: &mut Work) {
-        let ids = self.table.shard(&of.main).of_newest(&of.main);
-        for id in ids.iter().filter(|id| *id != of) {
+    pub(super) fn tell_older(&self, of: &LockId, work: &mut Work) {
+        let older = self.table.shard(&of.main).older_newest(of);
+        for id in &older {
             self.step(id, work, |machine, env| machine.on_later_call(env));
         }
     }

@@ -159,12 +159,13 @@ impl Shard {
         self.with_ids(main).map(|(_, machine)| machine)
     }
 
-    /// The machines of a key whose calls end older ones.
-    pub(super) fn of_newest(&self, main: &str) -> Vec<LockId> {
-        let is_newest =
-            |machine: &Machine<Handle>| machine.demand().is_some_and(|it| it.terms.newest);
-        let machines = self.with_ids(main).filter(|(_, machine)| is_newest(machine));
-        machines.map(|(id, _)| id.clone()).collect()
+    /// The calls with `newest` that were begun before this one and wait.
+    pub(super) fn older_newest(&self, of: &LockId) -> Vec<LockId> {
+        let waits = |machine: &Machine<Handle>| {
+            machine.demand().is_some_and(|it| it.terms.newest) && machine.hold().is_none()
+        };
+        let before = self.with_ids(&of.main).take_while(|(id, _)| *id < of);
+        before.filter(|(_, machine)| waits(machine)).map(|(id, _)| id.clone()).collect()
     }
 
     fn with_ids(&self, main: &str) -> impl Iterator<Item = (&LockId, &Machine<Handle>)> {

@@ -279,6 +279,30 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
 }
 
 #[test]
+fn a_call_with_newest_ends_no_later_one() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = unconnected(&locks);
+    let (mut older, mut later) =
+        (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
+    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
+    assert!(later.as_mut().now_or_never().is_none(), "nothing is connected");
+    let last = LockId { main: demand("job").names.shared_main(), number: u64::MAX };
+    let calls = core.table.shard(&last.main).older_newest(&last);
+    let unknown = Fault::new(FaultClass::Unknown, "the outcome is unknown");
+    core.act(|work| {
+        // The thread of the older one stood still until the later one had begun.
+        core.tell_older(&calls[0], work);
+        let (asked, _) = core.only_path().traffic().drain();
+        let failed = |entry: QueueEntry| entry.settled(Outcome::Unknown(unknown.clone()));
+        work.settled.extend(asked.into_iter().map(failed));
+    });
+    assert!(matches!(older.now_or_never(), Some(Err(LockError::Superseded { .. }))));
+    assert!(later.as_mut().now_or_never().is_none(), "nobody would run");
+    end(&core);
+}
+
+#[test]
 fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one() {
     let _still = Still::begin();
     let locks = Locks::in_memory();

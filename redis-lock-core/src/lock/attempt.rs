@@ -145,7 +145,7 @@ impl Attempt {
         self.doubt(now, open.ttl);
     }
 
-    /// Whether a question without an answer may have been executed, and the server have forgotten it at this time.
+    /// Whether the server may have executed a question that got no answer, and have forgotten it at this time.
     pub(super) fn may_be_forgotten(&self, at: Moment) -> bool {
         at >= self.known_until
     }

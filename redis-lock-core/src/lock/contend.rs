@@ -46,7 +46,7 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// When a message has named the token for the first time since the last answer.
     pub(super) told: Option<Moment>,
-    /// When a later call of this `Locks` came that ends older ones.
+    /// When a later call with `newest` of this `Locks` came.
     pub(super) followed: Option<Moment>,
     /// Calls that were let in because the lock may be free, and that accept no more waiters.
     pub(super) let_in: Vec<u64>,
@@ -158,7 +158,7 @@ impl<W> Machine<W> {
         let demand = Arc::clone(&first.demand);
         let attempt = match &demand.adopts {
             Some(adopted) => Attempt::of(adopted.token.clone(), &demand, env.now),
-            None => env.attempt(&demand),
+            None => env.attempt(&demand, true),
         };
         let mut contending = Contending::new(attempt, &demand, env.now);
         self.waited_for = false;
@@ -180,15 +180,13 @@ impl<W> Machine<W> {
 
     pub(super) fn take_fresh_token(&mut self, open: Option<Open>, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = self.take_stage(env) else { return };
-        let was_asked = contending.attempt.on_server() != OnServer::Nothing;
         env.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
-        let attempt = if was_asked { env.attempt_again(&demand) } else { env.attempt(&demand) };
+        let attempt = env.attempt(&demand, false);
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
-            // With another token it comes anew.
-            refusals: if demand.terms.newest { 0 } else { contending.refusals },
+            refusals: contending.refusals,
             heard: contending.heard,
             followed: contending.followed,
             let_in: contending.let_in,

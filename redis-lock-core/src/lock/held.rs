@@ -241,15 +241,6 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Asks the server with the next question, unless it is known already.
-    fn want_newer(&mut self, now: Moment) {
-        if let Stage::Held(held) = &mut self.stage
-            && held.hold.may_be_superseded()
-        {
-            held.newer_at = held.newer_at.min(now);
-        }
-    }
-
     /// A newer call has come: the body is to leave, and the lock is given back then.
     fn on_newer_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Held(held) = &mut self.stage else { return };
@@ -358,7 +349,7 @@ impl<W> Machine<W> {
             if *waited_for {
                 self.on_waited_for(env);
                 // The message that a newer call has come may be lost.
-                self.want_newer(env.now);
+                self.look_for_newer(env);
             }
         }
         for asker in open.askers {

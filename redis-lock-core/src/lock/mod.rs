@@ -111,8 +111,9 @@ impl<W> Env<'_, W> {
         u64::from(digits).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
     }
 
-    /// An attempt with a fresh token for a demand.
-    fn attempt(&self, demand: &Demand) -> Attempt {
+    /// An attempt with a fresh token for a demand. Newer calls may have come since the first one; an attempt that may
+    /// end no others neither ends them nor is ended by them.
+    fn attempt(&self, demand: &Demand, may_end_others: bool) -> Attempt {
         let (manager, label, terms) = (self.manager, &demand.terms.label, &demand.terms);
         let of = |token| Attempt::of(token, demand, self.now);
         match (terms.ttl, terms.linger) {
@@ -121,7 +122,7 @@ impl<W> Env<'_, W> {
             (Some(_), Some(_)) if self.hints && self.lingers => {
                 of(Token::lingering(manager, label)).lingering()
             }
-            (Some(_), _) if terms.newest => of(Token::newest(manager, label)),
+            (Some(_), _) if terms.newest && may_end_others => of(Token::newest(manager, label)),
             (Some(_), _) => of(Token::fresh(manager, label)),
         }
     }

@@ -51,9 +51,8 @@ impl<W> Machine<W> {
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
     ///
-    /// A value of this manager is given to no waiter here. Waiters that came before its call ended have it already,
-    /// or run because that call failed. Without this check, a later waiter whose question overtook the release would
-    /// get it.
+    /// A value that this manager stored is given to none of its own waiters. Those who came before the body ended have
+    /// it already, or run because the call failed. A later one gets here when its question overtakes the release.
     pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.attempt.left_nothing();

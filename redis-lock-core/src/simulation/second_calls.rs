@@ -54,7 +54,7 @@ impl HistoryPlan {
                 }
             }
         }
-        // Who adopts a hold wants its keys.
+        // The keys have changed, and an heir wants those of the hold.
         plan.name_heirs();
         plan
     }
@@ -66,7 +66,7 @@ pub(super) struct SecondCalls {
     /// The tokens of calls that end older ones, by key, in the order in which their first questions were
     /// executed, and whether they may end others.
     order: BTreeMap<String, Vec<(Arc<str>, bool)>>,
-    /// A question whose script the server does not know is sent again, behind those that came after it.
+    /// Whether a question may be sent again behind later ones, because the server did not know its script.
     pub(super) has_rounds: bool,
 }
 

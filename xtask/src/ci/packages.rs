@@ -69,7 +69,7 @@ fn use_packed(names: &[String]) -> Result<()> {
     for name in names {
         let packed = target_dir().join(format!("package/{name}-{VERSION}.crate"));
         let mut unpack = Command::new("tar");
-        // Packed files are old. With the time of now they are compiled again.
+        // Files in a package have an old date, and cargo would not compile them again. `m` gives them the present one.
         unpack.arg("-xmzf").arg(packed).arg("-C").arg(&user);
         must_succeed(unpack)?;
         let (from, to) = (user.join(format!("{name}-{VERSION}")), user.join(name));

@@ -26,7 +26,7 @@ pub(crate) fn run(writes: bool) -> Result<()> {
 fn compare(name: &str, nightly: &str, writes: bool) -> Result<()> {
     let mut list = tools::with_toolchain(nightly);
     list.args(["public-api", "--package", name, "--all-features", "--color", "never"]);
-    // The step `documentation`, which may run at the same time, clears its own folder.
+    // The step `documentation` may run at the same time, and clears the folder that both would use.
     list.env("CARGO_TARGET_DIR", target_dir().join("public-api"));
     list.args(["--omit", "blanket-impls,auto-trait-impls,auto-derived-impls"]);
     let output = list.output().context("cargo-public-api")?;

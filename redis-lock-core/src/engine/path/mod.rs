@@ -279,8 +279,8 @@ impl Traffic {
         self.queue.oldest().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
-    /// At which age an answer is late. The engine reads a late one before its caller gives up, and before the
-    /// connection counts as silent.
+    /// At which age an answer is late. The engine reads a late one before a caller whose question was written at once
+    /// gives up, and before the connection counts as silent.
     pub(crate) fn late_after(&self) -> Duration {
         let limit = self.queue.oldest().map_or(self.time_limit, |entry| entry.limit);
         let half = limit.min(self.time_limit) / 2;

@@ -72,12 +72,12 @@ fn a_call_that_the_server_may_have_forgotten_goes_on_with_a_token_that_ends_no_o
         let mut bench = Bench::new();
         bench.ask(
             1,
-            newest().with(|terms| (terms.ttl, terms.timeout) = (Some(millis(ttl)), millis(300))),
+            newest().with(|terms| (terms.ttl, terms.timeout) = (Some(millis(ttl)), millis(150))),
         );
         let question = bench.asked();
         bench.settle(&question, unknown());
         let question = bench.asked();
-        // The next question may be on its way for 300 ms.
+        // The next question may wait 150 ms for a connection, and be on its way for as long.
         bench.tick(known - 351);
         bench.settle(&question, refused());
         bench.tick(50);

@@ -431,7 +431,7 @@ impl World {
         kept.collect()
     }
 
-    /// When the last trouble and the last slow message are over.
+    /// When the last trouble is over, and the last slow message or transaction.
     pub(super) fn calm_since(&self) -> u64 {
         self.troubled_until.max(self.quiet_from())
     }
@@ -449,9 +449,9 @@ impl World {
     /// A shutdown without trouble leaves nothing.
     pub(super) fn check_after_shutdown(&self, index: usize) {
         let process = &self.processes[index];
-        // The transaction of a release may take longer than the shutdown waits.
         let late = self.plan.path.late_transactions.unwrap_or(0);
-        let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
+        // A slow transaction of a release may take longer than the shutdown waits.
+        let is_whole = clock::now() >= self.calm_since();
         let ends = |(_, it): &(u64, PlannedTrouble)| matches!(it, PlannedTrouble::Shutdown { .. });
         let only_shutdowns = self.plan.path.slow + late == 0 && self.plan.troubles.iter().all(ends);
         if is_whole || only_shutdowns {

@@ -203,7 +203,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
                 (Some(plain), _) => (plain, true),
                 (None, Some(heard)) => (channel.to_owned(), *heard),
                 (None, None) => {
-                    // What is decided by this is thrown away. The model goes no further than the first.
+                    // This decision is thrown away, so any answer does. With `true` the model stops here.
                     unknown.insert(channel.to_owned());
                     (channel.to_owned(), true)
                 }
