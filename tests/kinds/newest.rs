@@ -103,6 +103,29 @@ fn only_the_newest_call_waits_in_the_place_of_the_one_before() {
     }
 }
 
+/// The server has the older call on its list, and could not add the newer one.
+#[test]
+fn a_call_that_a_full_server_did_not_note_is_not_ended_by_an_older_one() {
+    let arena = Arena::server();
+    let server = arena.server.as_ref().unwrap();
+    let held = take(arena.one.mutex("k"));
+    drop(take(arena.other.mutex("warm")));
+    let older = comes(&arena, newest(&arena.one), "older");
+    server.run::<()>("CONFIG SET maxmemory 1");
+    let monitor = server.monitor();
+    let request = newest(&arena.other).label("newer");
+    let newer = std::thread::spawn(move || request.blocking_acquire()?.blocking_release());
+    eventually(PATIENCE, "it asks", || monitor.lines().iter().any(|it| it.contains("newer")));
+    // The server executes this after the question.
+    server.run::<()>("CONFIG SET maxmemory 0");
+    let asked_again = || queued(&arena, "k") == 2 || newer.is_finished();
+    eventually(PATIENCE, "it asks again", asked_again);
+    held.blocking_release().unwrap();
+    newer.join().unwrap().unwrap();
+    older.join().unwrap().unwrap();
+    arena.assert_clean();
+}
+
 #[test]
 fn a_guard_says_that_a_newer_call_waits_and_keeps_the_lock() {
     for arena in arenas() {

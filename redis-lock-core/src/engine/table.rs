@@ -159,13 +159,10 @@ impl Shard {
         self.with_ids(main).map(|(_, machine)| machine)
     }
 
-    /// The calls with `newest` that were begun before this one and wait.
+    /// The calls with `newest` that were begun before this one, and that no later call has told so.
     pub(super) fn older_newest(&self, of: &LockId) -> Vec<LockId> {
-        let waits = |machine: &Machine<Handle>| {
-            machine.demand().is_some_and(|it| it.terms.newest) && machine.hold().is_none()
-        };
         let before = self.with_ids(&of.main).take_while(|(id, _)| *id < of);
-        before.filter(|(_, machine)| waits(machine)).map(|(id, _)| id.clone()).collect()
+        before.filter(|(_, machine)| machine.is_last_call()).map(|(id, _)| id.clone()).collect()
     }
 
     fn with_ids(&self, main: &str) -> impl Iterator<Item = (&LockId, &Machine<Handle>)> {

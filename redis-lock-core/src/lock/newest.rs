@@ -29,6 +29,11 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
+    /// Whether it waits with `newest`, and has not been told of a later call.
+    pub(crate) fn is_last_call(&self) -> bool {
+        matches!(&self.stage, Stage::Contending(it) if it.demand.terms.newest && it.followed.is_none())
+    }
+
     /// A later call of this `Locks` has come that ends older ones. This one ends now if its token has no flag, or if
     /// its last question failed. If its first question is open, the next one is not asked.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {

@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::value::StoredValue;
-use crate::store::{ASK, Answer, Blocker, CLAIM, Event};
+use crate::store::{ASK, Answer, Blocker, CLAIM, Event, Newest};
 
 /// How much longer than asked for a lease may be before a renewal reports it.
 const SLACK: Duration = Duration::from_secs(1);
@@ -279,6 +279,25 @@ impl Entry {
     /// Whether a newer call than that of a token has come.
     pub(super) fn is_superseded(&self, token: &Arc<str>) -> bool {
         self.latest.back().is_some_and(|last| last != token)
+    }
+
+    /// Whether a call that ends older ones is to be noted as the newest, or the answer if it ends.
+    pub(super) fn is_new(&mut self, token: &Arc<str>, question: Newest) -> Result<bool, Answer> {
+        let is_known = self.has(token) || self.latest.contains(token);
+        if planted!(OlderSupersedes)
+            || !is_known && (question == Newest::First || self.latest.is_empty())
+        {
+            return Ok(true);
+        }
+        if !is_known && self.latest.len() < MOST_CHECKED {
+            // Only a full list drops tokens. Otherwise a full server did not note this one, or a fail-over lost it.
+            return Err(Answer::Tombstone);
+        }
+        if self.is_superseded(token) {
+            self.leave(token);
+            return Err(Answer::Superseded { held: self.has(token) });
+        }
+        Ok(false)
     }
 
     /// Adds a token to the last calls, as the newest of them.

@@ -10,7 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::mark::Mark;
 use crate::domain::value::StoredValue;
-use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, Newest, PLACE, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Event, Keep, PLACE, Verb};
 
 /// How many waiters are notified at once of a completion. The others find out when they look.
 const MOST_TOLD: usize = 32;
@@ -165,22 +165,19 @@ impl Entry {
         {
             crate::observe::log::limits_differ(command.names.user_key(), limit, other);
         }
-        let is_first =
-            terms.newest == Some(Newest::First) && !self.has(token) && !self.latest.contains(token);
-        let is_first = is_first || planted!(OlderSupersedes) && terms.newest.is_some();
-        if terms.newest.is_some() && !is_first && self.is_superseded(token) {
-            self.leave(token);
-            return Ok(Answer::Superseded { held: self.has(token) });
-        }
+        let is_new = match terms.newest.map_or(Ok(false), |question| self.is_new(token, question)) {
+            Ok(is_new) => is_new,
+            Err(answer) => return Ok(answer),
+        };
         if !self.has(token) {
             // While a mutex is held, the rest of the queue makes no difference.
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), run);
             if !first || !self.fits(kind) {
-                return Ok(self.not_granted(terms, command, is_first, run));
+                return Ok(self.not_granted(terms, command, is_new, run));
             }
         }
-        if is_first && !self.latest.is_empty() {
+        if is_new && !self.latest.is_empty() {
             self.add_newest(token);
         }
         self.leave(token);
@@ -202,7 +199,7 @@ impl Entry {
         &mut self,
         terms: &Acquire,
         command: &Command,
-        is_first: bool,
+        is_new: bool,
         run: &mut Execution<'_>,
     ) -> Answer {
         let (Acquire { token, queue, .. }, kind) = (terms, command.kind);
@@ -211,7 +208,7 @@ impl Entry {
             return Answer::Crowded { waiting, holder, left };
         }
         let known_until = run.now.after(PLACE).after(QUEUE_GRACE);
-        if is_first {
+        if is_new {
             self.come_last(token, known_until, run);
         } else if terms.newest.is_some()
             && let Some(end) = &mut self.latest_end

@@ -452,3 +452,39 @@ fn a_first_question_that_comes_again_does_not_end_a_newer_call_which_found_the_l
     assert_eq!(lock.at(1_001, release("newer", None)), Answer::Done);
     assert!(lock.is_empty_at(10_000));
 }
+
+#[test]
+fn a_newest_call_that_a_promoted_replica_never_heard_of_is_not_ended_by_an_older_one() {
+    let later = |token: &str| {
+        let (queue, newest) = (Some(SECOND), Some(Newest::Later));
+        Verb::Acquire(Acquire { queue, newest, ..acquire(token) })
+    };
+    let mut primary = OneLock::default();
+    primary.at(0, take("x", None));
+    primary.at(0, first("older"));
+    // It has executed what its primary has until now, and nothing that follows.
+    let mut replica = OneLock::default();
+    replica.at(0, take("x", None));
+    replica.at(0, first("older"));
+    assert!(matches!(primary.at(1, first("newer")), Answer::Busy(_)));
+    assert_eq!(primary.at(2, later("older")), Answer::Superseded { held: false });
+    assert_eq!(
+        replica.at(3, later("newer")),
+        Answer::Tombstone,
+        "the client asks without the flag"
+    );
+}
+
+#[test]
+fn a_call_that_many_newer_ones_have_pushed_off_the_list_ends() {
+    let mut lock = OneLock::default();
+    lock.at(0, take("x", None));
+    let calls: Vec<String> = (0..40).map(|number| format!("call {number}")).collect();
+    for call in &calls {
+        lock.at(0, first(call));
+    }
+    for call in &calls[..39] {
+        let later = Acquire { queue: Some(SECOND), newest: Some(Newest::Later), ..acquire(call) };
+        assert_eq!(lock.at(1, Verb::Acquire(later)), Answer::Superseded { held: false }, "{call}");
+    }
+}

@@ -3,7 +3,7 @@
 -- EACH KEYS: latest
 -- EACH ARGV: most newest
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
---          in the queue; {-2} has a tombstone;
+--          in the queue; {-2} has a tombstone, or no note of a later question was found;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
 --          {-5, waiting, holder, left} so many wait that this token may not;
 --          {-6, held} a newer call has come, and `held` is 1 when this token has the lock
@@ -20,12 +20,17 @@ if refused then return refused end
 
 local latest, most, newest = each(1)
 local mine = has(holder, token)
--- The newest call, and whether this one came before.
-local last, is_known = nil, true
+-- The newest call, and whether this one is to be noted as such.
+local last, is_new = nil, false
 if newest == '1' or newest == '2' then
   last = last_of(latest)
-  is_known = newest == '2' or mine or try('ZSCORE', latest, token)
-  if is_known and last and last ~= token then
+  is_new = not mine and not (last and try('ZSCORE', latest, token))
+  if is_new and last and newest == '2' then
+    -- Only a full list drops tokens. Otherwise a full server did not note this one, or a fail-over lost it.
+    if redis.call('ZCARD', latest) < MOST then return {-2} end
+    is_new = false
+  end
+  if last and last ~= token and not is_new then
     line_up(queue, waiters, token, 0)
     return {-6, mine and 1 or 0}
   end
@@ -34,7 +39,7 @@ end
 local function busy(who, left, repaired)
   local crowd = crowd_of(queue, waiters, token, tonumber(most or 0))
   if crowd then return {-5, crowd, shown(who), left} end
-  if not is_known then come_last(latest, queue, waiters, token, place, last) end
+  if is_new then come_last(latest, queue, waiters, token, place, last) end
   local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
   if newest == '1' or newest == '2' then
@@ -72,6 +77,6 @@ else
   if ttl == '0' then redis.call('SET', lock, value) else redis.call('SET', lock, value, 'PX', ttl) end
 end
 -- Calls that came before may still ask, and must not end this one.
-if last and not is_known then add_newest(latest, waiters, token) end
+if last and is_new then add_newest(latest, waiters, token) end
 if fences == 0 then return {1, ''} end
 return {1, number({fence}, {counted}, token, fences)}

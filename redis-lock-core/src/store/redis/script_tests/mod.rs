@@ -15,7 +15,7 @@ use super::probe::Delete;
 use super::test_direct::{Direct, acquire, command, names, newest, release, token};
 use crate::domain::fault::FaultClass;
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, ServerView, Verb};
+use crate::store::{Acquire, Answer, Newest, ServerView, Verb};
 
 const ALL: Kind = Kind::All { ordered: false };
 const KINDS: [Kind; 5] = [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit { limit: 2 }, ALL];
@@ -249,6 +249,27 @@ fn a_first_question_that_comes_again_does_not_end_a_newer_call_that_found_the_lo
         assert_eq!(ask(newest(1)), Answer::Superseded { held: false });
         let token = Arc::clone(newest(2).token().unwrap());
         assert_eq!(ask(Verb::Newer { token }), Answer::Done);
+    }
+}
+
+#[test]
+fn a_newest_call_that_a_full_server_did_not_note_is_not_ended_by_an_older_one() {
+    for mut direct in Direct::each() {
+        let ask = |direct: &mut Direct, verb| {
+            direct.send(&command(Kind::Mutex, verb), "lock:~m:x").unwrap()
+        };
+        assert!(is_held(&ask(&mut direct, acquire(1, false))));
+        assert!(is_queued(&ask(&mut direct, newest(1))));
+        direct.server.run::<()>("CONFIG SET maxmemory 1");
+        let busy = ask(&mut direct, newest(2));
+        assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
+        direct.server.run::<()>("CONFIG SET maxmemory 0");
+        let later = |number| match newest(number) {
+            Verb::Acquire(first) => Verb::Acquire(Acquire { newest: Some(Newest::Later), ..first }),
+            other => other,
+        };
+        assert_eq!(ask(&mut direct, later(2)), Answer::Tombstone);
+        assert!(is_queued(&ask(&mut direct, later(1))));
     }
 }
 
