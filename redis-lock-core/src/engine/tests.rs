@@ -285,10 +285,10 @@ fn a_call_with_newest_ends_no_later_one() {
     let core = unconnected(&locks);
     let (mut older, mut later) =
         (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
-    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
-    assert!(later.as_mut().now_or_never().is_none(), "nothing is connected");
     let last = LockId { main: demand("job").names.shared_main(), number: u64::MAX };
+    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
     let calls = core.table.shard(&last.main).older_newest(&last);
+    assert!(later.as_mut().now_or_never().is_none(), "nothing is connected");
     let unknown = Fault::new(FaultClass::Unknown, "the outcome is unknown");
     core.act(|work| {
         // The thread of the older one stood still until the later one had begun.

@@ -17,7 +17,8 @@ impl Contending {
     /// call. It forgets that when the lease or the place ends.
     pub(super) fn may_end_newer(&self, now: Moment) -> bool {
         // A question may wait for a connection as long as for its answer.
-        let arrives_by = now.after(self.demand.terms.timeout * 2);
+        let timeout = self.demand.terms.timeout;
+        let arrives_by = now.after(timeout).after(timeout);
         self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
     }
 
@@ -34,8 +35,9 @@ impl<W> Machine<W> {
         matches!(&self.stage, Stage::Contending(it) if it.demand.terms.newest && it.followed.is_none())
     }
 
-    /// A later call of this `Locks` has come that ends older ones. This one ends now if its token has no flag, or if
-    /// its last question failed. If its first question is open, the next one is not asked.
+    /// A later call of this `Locks` has come that ends older ones. This one ends now if the server can't be relied
+    /// on to end it: its token has no flag, or its only questions failed. If its first question is open, the next one is
+    /// not asked.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.followed = Some(env.now);

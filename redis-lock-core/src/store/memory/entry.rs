@@ -284,13 +284,12 @@ impl Entry {
     /// Whether a call that ends older ones is to be noted as the newest, or the answer if it ends.
     pub(super) fn is_new(&mut self, token: &Arc<str>, question: Newest) -> Result<bool, Answer> {
         let is_known = self.has(token) || self.latest.contains(token);
-        if planted!(OlderSupersedes)
-            || !is_known && (question == Newest::First || self.latest.is_empty())
-        {
+        if planted!(OlderSupersedes) || !is_known && question == Newest::First {
             return Ok(true);
         }
+        // A full list may have dropped it, for newer ones. Otherwise the list has ended since, a full server did not
+        // note the call, or a fail-over lost it, so nobody knows which calls are newer.
         if !is_known && self.latest.len() < MOST_CHECKED {
-            // Only a full list drops tokens. Otherwise a full server did not note this one, or a fail-over lost it.
             return Err(Answer::Tombstone);
         }
         if self.is_superseded(token) {

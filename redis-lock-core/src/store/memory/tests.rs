@@ -473,6 +473,10 @@ fn a_newest_call_that_a_promoted_replica_never_heard_of_is_not_ended_by_an_older
         Answer::Tombstone,
         "the client asks without the flag"
     );
+    // If it were noted, a holder with the flag that has come since would leave for it.
+    let mut forgetful = OneLock::default();
+    forgetful.at(0, take("newest", None));
+    assert_eq!(forgetful.at(0, later("older")), Answer::Tombstone);
 }
 
 #[test]

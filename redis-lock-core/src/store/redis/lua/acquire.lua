@@ -3,7 +3,7 @@
 -- EACH KEYS: latest
 -- EACH ARGV: most newest
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
---          in the queue; {-2} has a tombstone, or no note of a later question was found;
+--          in the queue; {-2} has a tombstone, or is to go on with a token that ends no calls;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
 --          {-5, waiting, holder, left} so many wait that this token may not;
 --          {-6, held} a newer call has come, and `held` is 1 when this token has the lock
@@ -25,9 +25,10 @@ local last, is_new = nil, false
 if newest == '1' or newest == '2' then
   last = last_of(latest)
   is_new = not mine and not (last and try('ZSCORE', latest, token))
-  if is_new and last and newest == '2' then
-    -- Only a full list drops tokens. Otherwise a full server did not note this one, or a fail-over lost it.
-    if redis.call('ZCARD', latest) < MOST then return {-2} end
+  if is_new and newest == '2' then
+    -- A full list may have dropped it, for newer ones. Otherwise the list has ended since, a full server did not note
+    -- the call, or a fail-over lost it, so nobody knows which calls are newer.
+    if (try('ZCARD', latest) or 0) < MOST then return {-2} end
     is_new = false
   end
   if last and last ~= token and not is_new then

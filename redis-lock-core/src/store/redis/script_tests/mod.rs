@@ -270,6 +270,12 @@ fn a_newest_call_that_a_full_server_did_not_note_is_not_ended_by_an_older_one() 
         };
         assert_eq!(ask(&mut direct, later(2)), Answer::Tombstone);
         assert!(is_queued(&ask(&mut direct, later(1))));
+        // The list can have dropped a call only once it is full.
+        let most = 32;
+        (3..=most).for_each(|number| assert!(is_queued(&ask(&mut direct, newest(number)))));
+        assert_eq!(ask(&mut direct, later(2)), Answer::Tombstone);
+        (1..=2).for_each(|more| assert!(is_queued(&ask(&mut direct, newest(most + more)))));
+        assert_eq!(ask(&mut direct, later(1)), Answer::Superseded { held: false });
     }
 }
 
