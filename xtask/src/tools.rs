@@ -28,8 +28,12 @@ pub(crate) fn install() -> Result<()> {
     }
     for (name, version) in PROGRAMS {
         if !has(name) {
-            let package = format!("cargo-{name}@{version}");
-            must_succeed(cargo(&["install", "--locked", &package]))?;
+            let mut install = cargo(&["install", "--locked", &format!("cargo-{name}@{version}")]);
+            if name != "nextest" {
+                // It runs once in CI, and optimising it takes longer than that.
+                install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0");
+            }
+            must_succeed(install)?;
         }
     }
     Ok(())
