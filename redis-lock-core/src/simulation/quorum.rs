@@ -218,7 +218,7 @@ impl QuorumWorld {
         let odd = if millis > 0 { STRAY } else { millis.unsigned_abs() };
         self.troubled_at = self.now + odd;
         if millis < 0 {
-            return;
+            return self.lose_fences();
         }
         let all: Vec<_> = (0..self.nodes.len()).map(|at| self.leases_at(at)).collect();
         for (token, left) in before {
@@ -264,7 +264,7 @@ impl QuorumWorld {
     }
 
     /// Where clocks have jumped, numbers may fall once too few nodes are left that know the last one: those that
-    /// restart begin anew by their clocks.
+    /// restart begin anew by their clocks, also those that had restarted before.
     fn lose_fences(&mut self) {
         let mut notes = self.notes.borrow_mut();
         let Some(last) = notes.fences.get_mut(FENCED).filter(|_| self.has_jumped) else { return };
