@@ -14,8 +14,8 @@
 //! ```
 //!
 //! - An answer that a task is to read is late after 20 ms. Then the runtime's threads are blocked, or a
-//!   current-thread runtime is not driven. One that a caller is to read is late after a second. Neither
-//!   time is longer than half of the time limit.
+//!   current-thread runtime is not driven. A caller has a second to read an answer. Neither time is
+//!   longer than half of the time limit.
 //! - It is quiet when tasks have sent nothing for a second. The engine reads the answers to its
 //!   renewals itself: passing them on would wake one more thread for each batch, and checking whether
 //!   a task reads them would wake the engine all the time.

@@ -51,7 +51,7 @@ impl<W> Machine<W> {
     /// The call that this process waited for has a value for its callers. Calls that came after the process
     /// knew of the end do not get it.
     ///
-    /// A value that this manager stored is given to none of its own waiters. Those who came before the body ended have
+    /// A waiter gets no value that this manager stored. Those who came before the body ended have
     /// it already, or run because the call failed. A later one gets here when its question overtakes the release.
     pub(super) fn on_shared(&mut self, value: &StoredValue, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };

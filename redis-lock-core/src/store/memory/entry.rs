@@ -281,7 +281,7 @@ impl Entry {
         self.latest.back().is_some_and(|last| last != token)
     }
 
-    /// Whether a call that ends older ones is to be noted as the newest, or the answer if it ends.
+    /// Whether to note a call that ends older ones as the newest, or its answer if it ends.
     pub(super) fn is_new(&mut self, token: &Arc<str>, question: Newest) -> Result<bool, Answer> {
         let is_known = self.has(token) || self.latest.contains(token);
         if planted!(OlderSupersedes) || !is_known && question == Newest::First {

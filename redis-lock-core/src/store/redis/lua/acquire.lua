@@ -3,7 +3,7 @@
 -- EACH KEYS: latest
 -- EACH ARGV: most newest
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
---          in the queue; {-2} has a tombstone, or is to go on with a token that ends no calls;
+--          in the queue; {-2} has a tombstone, or needs a token that ends no calls;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there;
 --          {-5, waiting, holder, left} so many wait that this token may not;
 --          {-6, held} a newer call has come, and `held` is 1 when this token has the lock
