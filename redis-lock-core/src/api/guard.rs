@@ -206,8 +206,8 @@ impl Guard {
     }
 
     /// Whether a newer call waits for this one to end. It does not ask the server. Always `false` without
-    /// [`newest`](crate::LockRequest::newest), and for a call that had to go on without it, as after a first answer
-    /// that was lost.
+    /// [`newest`](crate::LockRequest::newest), and for a call that had to continue without it, for example
+    /// because its first answer was lost.
     ///
     /// ```
     /// # let locks = redis_locks::Locks::in_memory();

@@ -147,7 +147,7 @@ impl Attempt {
 
     /// Whether the server may have executed a question that got no answer, and have forgotten it at this time.
     pub(super) fn may_be_forgotten(&self, at: Moment) -> bool {
-        at >= self.known_until
+        self.known_until != Moment::NEVER && at >= self.known_until
     }
 
     /// The outcome of a renewal for `ttl` is unknown.

@@ -36,7 +36,7 @@ impl<W> Machine<W> {
     }
 
     /// A later call of this `Locks` has come that ends older ones. This one ends now if the server can't be relied
-    /// on to end it: its token has no flag, or its only questions failed. If its first question is open, the next one is
+    /// on to end it: its token has no flag, or all its questions have failed. If its first question is open, the next one is
     /// not asked.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };

@@ -32,7 +32,7 @@ impl<W> Machine<W> {
             return self.start(env);
         }
         let (hold, value) = (Arc::clone(hold), value.clone());
-        let until = env.now.after(hold.demand.terms.timeout * 2);
+        let until = env.now.after(hold.demand.terms.timeout.saturating_mul(2));
         self.stage = Stage::Sharing(SharingHold { hold, value, ended: env.now, until });
     }
 

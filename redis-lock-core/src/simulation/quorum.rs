@@ -53,6 +53,8 @@ struct QuorumWorld {
     /// When something last went wrong.
     troubled_at: u64,
     has_jumped: bool,
+    /// How long a node that has restarted does not vote.
+    rejoin: Duration,
     /// Since when a node has a token that its process does not know.
     unknown: HashMap<Arc<str>, u64>,
 }
@@ -89,6 +91,7 @@ impl QuorumWorld {
             notes: Rc::default(),
             troubled_at: BEGIN,
             has_jumped: false,
+            rejoin,
             unknown: HashMap::new(),
         }
     }
@@ -218,7 +221,12 @@ impl QuorumWorld {
         let odd = if millis > 0 { STRAY } else { millis.unsigned_abs() };
         self.troubled_at = self.now + odd;
         if millis < 0 {
-            return self.lose_fences();
+            let ahead = self.nodes.iter().map(|node| node.ahead);
+            let apart = ahead.clone().max().unwrap_or(0) - ahead.min().unwrap_or(0);
+            if Duration::from_micros(apart.unsigned_abs()) >= self.rejoin {
+                self.lose_fences();
+            }
+            return;
         }
         let all: Vec<_> = (0..self.nodes.len()).map(|at| self.leases_at(at)).collect();
         for (token, left) in before {

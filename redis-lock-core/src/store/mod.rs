@@ -247,7 +247,8 @@ pub(crate) enum Answer {
     Superseded { held: bool },
     /// The token is to have this value of another hold, and nothing else of the token is left.
     Shared(StoredValue),
-    /// A tombstone refuses this token, which can't be used again.
+    /// This token can't be used again: a tombstone refuses it, or a later question of a call with `newest` is not
+    /// known.
     Tombstone,
     /// The lease runs at least as long as was asked for.
     Renewed {

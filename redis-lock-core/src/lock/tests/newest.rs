@@ -103,6 +103,13 @@ fn a_call_whose_grant_came_after_its_lease_asks_with_a_fresh_token_that_ends_no_
     bench.granted();
 }
 
+#[test]
+fn a_time_limit_without_end_leaves_the_first_question_its_flag() {
+    let mut bench = Bench::new();
+    bench.ask(1, newest().with(|terms| terms.timeout = Duration::MAX));
+    assert_eq!(which(&bench.asked()), Some(Newest::First));
+}
+
 fn later_call(bench: &mut Bench) {
     bench.step(|machine, env| machine.on_later_call(env));
 }

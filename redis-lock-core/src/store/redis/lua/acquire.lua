@@ -28,7 +28,7 @@ if newest == '1' or newest == '2' then
   if is_new and newest == '2' then
     -- A full list may have dropped it, for newer ones. Otherwise the list has ended since, a full server did not note
     -- the call, or a fail-over lost it, so nobody knows which calls are newer.
-    if (try('ZCARD', latest) or 0) < MOST then return {-2} end
+    if not last or redis.call('ZCARD', latest) < MOST then return {-2} end
     is_new = false
   end
   if last and last ~= token and not is_new then
