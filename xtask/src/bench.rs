@@ -3,7 +3,7 @@ use std::env;
 use anyhow::{Context, Result};
 
 use crate::cargo::{cargo, must_succeed, target_dir};
-use crate::trials;
+use crate::trials::{self, Selection};
 
 /// The other lock crates and their drivers are no dependencies of ours: they have a package of
 /// their own.
@@ -14,7 +14,7 @@ const OUT: &str = "docs/bench";
 /// Finds or fetches servers, then measures all libraries side by side. A full run writes
 /// `docs/bench`; a quick one, or one of a few works, only shows what it found.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let server = trials::server(false)?;
+    let server = trials::server(Selection::Workspace, false)?;
     // Everything that takes long to fetch is fetched before anything is measured.
     trials::version("9").context("figures are for Redis and Valkey")?;
 

@@ -150,7 +150,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { all, yes, filters } => test::run(all, yes, &filters),
-        Command::Demo(it) => trials::run("demo", &it.options),
+        Command::Demo(it) => trials::demo(&it.options),
         Command::Soak(it) => trials::run("soak", &it.options),
         Command::Mayhem(it) => trials::run("mayhem", &it.options),
         Command::Memory(it) => trials::run("memory", &it.options),

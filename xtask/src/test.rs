@@ -5,17 +5,14 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::cargo::{cargo, must_succeed, target_dir};
+use crate::trials::Selection;
 use crate::{tools, trials};
 
 /// The servers that tests of versions run on.
 const SERVERS: [&str; 7] = ["5.0", "6.0", "6.2", "here", "7.4", "8", "9"];
 
 /// The programs of the short run: each area has one. The others take most of the time of a clean build.
-const SHORT: [&str; 18] = [
-    "--package=redis-lock-core",
-    "--package=redis-lock-macros",
-    "--package=redis-lock-cli",
-    "--package=redis-locks",
+const SHORT: [&str; 14] = [
     "--lib",
     "--bins",
     "--test",
@@ -33,11 +30,16 @@ const SHORT: [&str; 18] = [
 ];
 
 /// What the short run leaves out of these programs, because it computes or waits for long.
-const LONG: [&str; 11] = [
+const LONG: [&str; 16] = [
     "faults_that_are_put_back_are_found",
     "faults_that_are_put_in_are_found",
     "faults_of_a_quorum_are_found",
+    "histories_made_for_planted_faults",
     "simulation::tests::explorer",
+    "thousands_of_readers",
+    "full_from_the_beginning",
+    "min_hold_keeps_others_out",
+    "every_version_is_used",
     "crowds::",
     "random_rounds::",
     // Settings of a test that also runs with the usual ones.
@@ -49,7 +51,10 @@ const LONG: [&str; 11] = [
 ];
 
 /// For how long the short run plays each sort of random histories.
-const SHORT_HISTORIES: &str = "3";
+const SHORT_HISTORIES: &str = "2";
+
+/// How many sequences of commands the short run gives to scripts, transactions and the model.
+const SHORT_CONFORMANCE: &str = "15";
 
 /// Makes sure that servers are installed, then runs the tests of one program for each area, or every test
 /// of the workspace. With filters, it looks for them in all tests.
@@ -62,19 +67,24 @@ pub(crate) fn run(all: bool, yes: bool, filters: &[String]) -> Result<()> {
 }
 
 fn run_short(by_nextest: bool, yes: bool) -> Result<()> {
-    let server = trials::server(yes)?;
+    let server = trials::server(Selection::Users, yes)?;
     let mut tests = if by_nextest {
         let left_out = LONG.map(|name| format!("test(~{name})")).join(" | ");
         let mut tests = nextest(&SHORT);
-        tests.args(["-E", &format!("not ({left_out})")]);
+        tests.args(trials::PACKAGES).args(["-E", &format!("not ({left_out})")]);
         tests
     } else {
         let mut tests = cargo(&["test", "--all-features"]);
-        tests.args(SHORT).args(["--", "--test-threads", &at_once().to_string()]);
+        tests.args(trials::PACKAGES).args(SHORT).args([
+            "--",
+            "--test-threads",
+            &at_once().to_string(),
+        ]);
         tests.args(LONG.iter().flat_map(|name| ["--skip", name]));
         tests
     };
     tests.env("REDIS_LOCKS_SERVER", server).env("SIMULATE_SECONDS", SHORT_HISTORIES);
+    tests.env("REDIS_LOCKS_CONFORMANCE_CASES", SHORT_CONFORMANCE);
     must_succeed(tests)?;
     eprintln!("one program for each area; `cargo xtask test --all` runs every test");
     Ok(())
@@ -183,7 +193,7 @@ pub(crate) fn tenants(seconds: u64) -> Result<()> {
 pub(crate) fn conformance() -> Result<()> {
     let mut tests = cargo(&["test", "--package", "redis-lock-core", "--all-features", "--lib"]);
     tests.arg("conformance::").env("REDIS_LOCKS_CONFORMANCE_CASES", "300");
-    tests.env("REDIS_LOCKS_SERVER", trials::server(false)?);
+    tests.env("REDIS_LOCKS_SERVER", trials::server(Selection::Workspace, false)?);
     must_succeed(tests)
 }
 
@@ -193,12 +203,12 @@ pub(crate) fn slow() -> Result<()> {
     tests.args(["--all-features", "--no-fail-fast", "--test", "http", "--test", "kinds"]);
     tests.args(["--test", "observe_events", "--test", "topologies"]);
     tests.args(["--", "--ignored", "--nocapture"]);
-    tests.env("REDIS_LOCKS_SERVER", trials::server(false)?);
+    tests.env("REDIS_LOCKS_SERVER", trials::server(Selection::Workspace, false)?);
     must_succeed(tests)
 }
 
 fn run_by(by_nextest: bool, yes: bool, needs: &[(&str, &str)], filters: &[String]) -> Result<()> {
-    let server = trials::server(yes)?;
+    let server = trials::server(Selection::Workspace, yes)?;
     if trials::version("9").is_err() {
         eprintln!("tests that need Valkey 9 are skipped: none was found or fetched");
     }

@@ -3,7 +3,7 @@ use std::env;
 use anyhow::Result;
 
 use crate::cargo::{cargo, must_succeed, target_dir};
-use crate::trials;
+use crate::trials::{self, Selection};
 
 /// The other libraries are no dependencies of ours: they have a package of their own.
 const VERIFY: &str = "peers/faults/Cargo.toml";
@@ -14,7 +14,7 @@ const OUT: &str = "docs/verify";
 /// `docs/verify`; one of some rounds, faults or libraries only shows what it found, unless `--out` says
 /// where to write it.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let server = trials::server(false)?;
+    let server = trials::server(Selection::Workspace, false)?;
     let mut verify = cargo(&["run", "--quiet", "--manifest-path", VERIFY, "--"]);
     // Built where the rest of the repository is, whatever the package's own root is.
     if env::var_os("CARGO_TARGET_DIR").is_none() {
