@@ -1,4 +1,4 @@
-//! Runs every public call on each server that can be had, in each of its settings.
+//! Runs every public call on each server, in each of its settings.
 
 mod calls;
 mod settings;
