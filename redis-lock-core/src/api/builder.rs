@@ -275,8 +275,8 @@ impl LocksBuilder {
         self
     }
 
-    /// How long the server may take to answer one command: 2 seconds by default. A renewal has at most ttl / 6, but
-    /// never less than 100 ms.
+    /// How long the server may take to answer one command: 2 seconds by default, a day at most. A renewal has at most
+    /// ttl / 6, but never less than 100 ms.
     ///
     /// ```
     /// let builder = redis_locks::Locks::builder().command_timeout(std::time::Duration::from_secs(1));

@@ -316,9 +316,12 @@ impl Settings {
 
     /// How long a command may take.
     pub(crate) fn command_timeout(&self) -> Duration {
-        self.command_timeout.unwrap_or(Duration::from_secs(2))
+        self.command_timeout.unwrap_or(Duration::from_secs(2)).min(LONGEST_TIMEOUT)
     }
 }
+
+/// The longest `command_timeout`, so that sums of it do not overflow.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The `Locks` of the process.
 static PROCESS: OnceCell<Process> = OnceCell::new();

@@ -49,7 +49,7 @@ impl<L: HasLink> Asking<L> {
     pub(crate) fn begin(manager: L, demand: Arc<Demand>) -> Self {
         let core = manager.link().core();
         let id = LockId::of(&demand, || core.number());
-        let (mut behind, mut number, mut joins) = (None, 0, false);
+        let (mut behind, mut number) = (None, 0);
         let mut answer = LockAnswer::Over;
         let listening = observe::may_be_heard();
         let is_limited = demand.terms.max_waiters.is_some();
@@ -88,11 +88,9 @@ impl<L: HasLink> Asking<L> {
                     }
                     None => {}
                 }
-                joins = machine.waiting(number).is_some();
+                env.effects.ends_older = asked.terms.newest && machine.waiting(number).is_some();
             });
-            if asked.terms.newest && joins {
-                core.tell_older(&id, work);
-            }
+            core.end_older(work);
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }
@@ -175,11 +173,10 @@ impl Core {
         (waiting >= most).then(|| LockError::Crowded { key: key(), waiting, in_line: false })
     }
 
-    /// Tells the earlier calls with `newest` that this one has come.
-    pub(super) fn tell_older(&self, of: &LockId, work: &mut Work) {
-        let older = self.table.shard(&of.main).older_newest(of);
-        for id in &older {
-            self.step(id, work, |machine, env| machine.on_later_call(env));
+    /// Ends the calls with `newest` that a later one has followed, where the server may not.
+    pub(super) fn end_older(&self, work: &mut Work) {
+        for id in std::mem::take(&mut work.older) {
+            self.step(&id, work, |machine, env| machine.on_later_call(env));
         }
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     pub(super) effects: Effects<Handle>,
+    /// Calls with `newest` that a later one has followed.
+    pub(super) older: Vec<LockId>,
     /// The places on whose queues entries were put that have to be sent.
     pub(super) touched: Vec<Arc<Place>>,
     /// Whether too many leases linger.
@@ -236,13 +238,7 @@ impl Core {
         }
         self.correct_index(id, resident);
         work.has_too_many_idle |= self.correct_idle(id, resident);
-        if !effects.out.is_empty() {
-            self.release_owed(&mut effects.out);
-            for outgoing in effects.out.drain(..) {
-                let entry = self.entry_of(id, outgoing, now, &mut resident.asked);
-                self.put(entry, work);
-            }
-        }
+        self.put_all(id, resident, now, &mut effects.out, work);
         let mut due = timers.settle(id, resident);
         let is_idle = resident.machine.is_idle();
         let changes_line = id.has_own_machine() && resident.changes_line();
@@ -254,6 +250,11 @@ impl Core {
         }
         if is_idle {
             shard.remove(id);
+        }
+        // In the step that puts the question of the later call on the queue: a question of an older one behind it
+        // would end it.
+        if std::mem::take(&mut effects.ends_older) {
+            work.older = shard.follow(id, now);
         }
         if let Some(was_taken_again) = effects.asked_away.take() {
             shard.linger_pauses.asked_away(&id.main, was_taken_again, now);

@@ -9,7 +9,7 @@ use super::core::{Core, Notice, Work};
 use super::lock_id::LockId;
 use super::path::{AskedBy, EntryState, Gathering, InHand, QueueEntry, Results, Told};
 use super::places::{Place, UNROUTED};
-use super::table::{Handle, NotGranted, Shard};
+use super::table::{Handle, NotGranted, Resident, Shard};
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 #[cfg(test)]
@@ -252,9 +252,28 @@ impl Core {
         }
     }
 
+    /// Puts what a machine has to send on the queues.
+    pub(super) fn put_all(
+        &self,
+        id: &LockId,
+        resident: &mut Resident,
+        now: Moment,
+        out: &mut Vec<Outgoing>,
+        work: &mut Work,
+    ) {
+        if out.is_empty() {
+            return;
+        }
+        self.release_owed(out);
+        for outgoing in out.drain(..) {
+            let entry = self.entry_of(id, outgoing, now, &mut resident.asked);
+            self.put(entry, work);
+        }
+    }
+
     /// The entry of what a machine sends, under the lock of the machine's shard. `asked` is the version of
     /// the routing that its last question was sent with.
-    pub(super) fn entry_of(
+    fn entry_of(
         &self,
         id: &LockId,
         mut outgoing: Outgoing,

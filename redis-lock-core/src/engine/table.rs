@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -157,20 +158,22 @@ impl Shard {
 
     /// The machines of a key.
     pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
-        self.with_ids(main).map(|(_, machine)| machine)
+        self.residents.range(all_of(main)).map(|(_, resident)| &resident.machine)
     }
 
-    /// The calls with `newest` that were begun before this one, and that no later call has told so.
-    pub(super) fn older_newest(&self, of: &LockId) -> Vec<LockId> {
-        let before = self.with_ids(&of.main).take_while(|(id, _)| *id < of);
-        before.filter(|(_, machine)| machine.is_last_call()).map(|(id, _)| id.clone()).collect()
+    /// A call with `newest` has joined now. Returns the other ones that no later call had followed until then.
+    pub(super) fn follow(&mut self, latest: &LockId, now: Moment) -> Vec<LockId> {
+        let all = self.residents.range_mut(all_of(&latest.main));
+        let older = all.filter(|(id, _)| *id != latest);
+        older.filter_map(|(id, it)| it.machine.follow(now).then(|| id.clone())).collect()
     }
+}
 
-    fn with_ids(&self, main: &str) -> impl Iterator<Item = (&LockId, &Machine<Handle>)> {
-        let first = LockId::mutex(main);
-        let last = LockId { main: Arc::clone(&first.main), number: u64::MAX };
-        self.residents.range(first..=last).map(|(id, resident)| (id, &resident.machine))
-    }
+/// The machines of a key: the one of all calls, and those of single calls.
+fn all_of(main: &str) -> RangeInclusive<LockId> {
+    let first = LockId::mutex(main);
+    let last = LockId { main: Arc::clone(&first.main), number: u64::MAX };
+    first..=last
 }
 
 impl Timers {

@@ -1,3 +1,5 @@
+mod newest;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -5,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use testbed::{Server, eventually};
+use testbed::{Server, eventually, holds_for};
 
 use super::core::Core;
 use super::lifecycle::LifeStage;
@@ -259,6 +261,24 @@ fn unconnected(locks: &Locks) -> Arc<Core> {
 }
 
 #[test]
+fn a_time_limit_without_end_ends_no_engine() {
+    let server = Server::start();
+    let locks = Locks::builder().url(server.url()).command_timeout(Duration::MAX).open().unwrap();
+    let lease = Duration::from_secs(6);
+    let guard = locks.mutex("job").ttl(lease).blocking_acquire().unwrap();
+    server.freeze();
+    let other = thread::spawn({
+        let request = locks.mutex("other").wait(PATIENCE);
+        move || request.blocking_acquire()
+    });
+    // The renewal after a third of the lease makes the engine look at the open question.
+    holds_for(lease / 5 * 2, "the lock is held", || guard.state() == LockState::Held);
+    server.thaw();
+    other.join().unwrap().unwrap().blocking_release().unwrap();
+    guard.blocking_release().unwrap();
+}
+
+#[test]
 fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
@@ -276,30 +296,6 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     assert_eq!(core.reaper.lock().reaps().count(), 1, "the other one has time");
     end(&core);
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
-}
-
-#[test]
-fn a_call_with_newest_ends_no_later_one() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
-    let (mut older, mut later) =
-        (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
-    let last = LockId { main: demand("job").names.shared_main(), number: u64::MAX };
-    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
-    let calls = core.table.shard(&last.main).older_newest(&last);
-    assert!(later.as_mut().now_or_never().is_none(), "nothing is connected");
-    let unknown = Fault::new(FaultClass::Unknown, "the outcome is unknown");
-    core.act(|work| {
-        // The thread of the older one stood still until the later one had begun.
-        core.tell_older(&calls[0], work);
-        let (asked, _) = core.only_path().traffic().drain();
-        let failed = |entry: QueueEntry| entry.settled(Outcome::Unknown(unknown.clone()));
-        work.settled.extend(asked.into_iter().map(failed));
-    });
-    assert!(matches!(older.now_or_never(), Some(Err(LockError::Superseded { .. }))));
-    assert!(later.as_mut().now_or_never().is_none(), "nobody would run");
-    end(&core);
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) struct Effects<W> {
     pub(crate) later: Vec<Later<W>>,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
+    /// Set when a call has joined that ends older ones.
+    pub(crate) ends_older: bool,
     /// Set when another process has asked for a lease that could linger: whether it was taken again here
     /// before, without a command.
     pub(crate) asked_away: Option<bool>,
@@ -84,6 +86,7 @@ impl<W> Default for Effects<W> {
             out: Vec::new(),
             later: Vec::new(),
             listening: false,
+            ends_older: false,
             asked_away: None,
             moved: Vec::new(),
         }

@@ -190,11 +190,12 @@ impl<W> Machine<W> {
         crowd
     }
 
-    /// Whether its call wants no long queue, and was not told yet that the lock is busy.
+    /// Whether its call wants no long queue, and was not told yet that the lock is busy. One with `newest` then has the
+    /// place of an older call, which ends.
     pub(crate) fn may_be_crowded(&self) -> bool {
-        let limit = self.waiters.first().and_then(|first| first.demand.terms.max_waiters);
+        let terms = self.waiters.first().map(|first| &first.demand.terms);
         matches!(&self.stage, Stage::Contending(contending) if !contending.was_refused())
-            && limit.is_some()
+            && terms.is_some_and(|terms| terms.max_waiters.is_some() && !terms.newest)
     }
 
     /// The lock is busy. Refuses a call that learns this for the first time while too many calls

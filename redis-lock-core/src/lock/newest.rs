@@ -4,7 +4,7 @@ use super::contend::Contending;
 use super::{Env, Machine, Stage};
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::store::Newest;
+use crate::store::{LEAST_CONNECTING, Newest};
 
 impl Contending {
     /// Which of its questions comes next, if its token may end older calls.
@@ -16,9 +16,9 @@ impl Contending {
     /// Whether the next question could end newer calls. The server may have executed an earlier question of this
     /// call. It forgets that when the lease or the place ends.
     pub(super) fn may_end_newer(&self, now: Moment) -> bool {
-        // A question may wait for a connection as long as for its answer.
+        // A question may have to wait for a connection first.
         let timeout = self.demand.terms.timeout;
-        let arrives_by = now.after(timeout).after(timeout);
+        let arrives_by = now.after(timeout.max(LEAST_CONNECTING)).after(timeout);
         self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
     }
 
@@ -30,17 +30,19 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
-    /// Whether it waits with `newest`, and has not been told of a later call.
-    pub(crate) fn is_last_call(&self) -> bool {
-        matches!(&self.stage, Stage::Contending(it) if it.demand.terms.newest && it.followed.is_none())
+    /// A later call of this `Locks` has come that ends older ones. From now on no question is asked that could end
+    /// that one. Whether this call waits with `newest`, and knew of no later one.
+    pub(crate) fn follow(&mut self, now: Moment) -> bool {
+        match &mut self.stage {
+            Stage::Contending(it) if it.demand.terms.newest => it.followed.replace(now).is_none(),
+            _ => false,
+        }
     }
 
-    /// A later call of this `Locks` has come that ends older ones. This one ends now if the server can't be relied
-    /// on to end it: its token has no flag, or all its questions have failed. If its first question is open, the next one is
-    /// not asked.
+    /// What follows from [`follow`](Self::follow). The call ends now if the server can't be relied on to end it: its
+    /// token has no flag, or all its questions have failed. If its first question is open, the next one is not asked.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.followed = Some(env.now);
         let is_plain = !contending.attempt.token().is_newest();
         if (is_plain || contending.heard.failures > 0) && contending.is_outdone() {
             self.on_superseded(true, env);

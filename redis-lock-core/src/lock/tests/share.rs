@@ -52,6 +52,20 @@ impl Bench {
 }
 
 #[test]
+fn those_who_wait_for_a_value_contend_after_twice_the_time_limit() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, sharing());
+    bench.ask(2, sharing());
+    let _release = bench.share(&hold);
+    bench.tick(3_999);
+    assert!(bench.is_silent());
+    bench.tick(1);
+    let question = bench.asked();
+    bench.answer(&question, got());
+    assert_eq!(bench.granted().0, 2);
+}
+
+#[test]
 fn calls_that_came_before_the_end_get_the_value_when_the_caller_does() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, sharing());

@@ -455,6 +455,22 @@ fn waiters_keep_their_place_when_a_try_has_left() {
 }
 
 #[test]
+fn a_call_that_may_wait_is_not_one_too_many_after_it_has_changed_its_token() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.max_waiters = Some(1)));
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(30))));
+    bench.tick(1_500);
+    let question = bench.asked();
+    bench.answer(&question, Outcome::Answered(Answer::Tombstone));
+    drop(bench.parted());
+    let question = bench.asked();
+    bench.waiting = 1;
+    bench.answer(&question, busy_with(Some(secs(30))));
+    assert!(bench.failed().is_empty());
+}
+
+#[test]
 fn a_call_that_was_let_in_for_a_lock_that_may_be_free_is_refused_when_it_is_busy() {
     let limited = || demand("k").with(|terms| (terms.max_waiters, terms.fenced) = (Some(1), true));
     let burst = || {

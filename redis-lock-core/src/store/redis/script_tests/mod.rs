@@ -2,6 +2,7 @@
 //! many waiters, and with few rights.
 
 mod crowds;
+mod newest;
 mod rights;
 
 use std::sync::Arc;
@@ -249,33 +250,6 @@ fn a_first_question_that_comes_again_does_not_end_a_newer_call_that_found_the_lo
         assert_eq!(ask(newest(1)), Answer::Superseded { held: false });
         let token = Arc::clone(newest(2).token().unwrap());
         assert_eq!(ask(Verb::Newer { token }), Answer::Done);
-    }
-}
-
-#[test]
-fn a_newest_call_that_a_full_server_did_not_note_is_not_ended_by_an_older_one() {
-    for mut direct in Direct::each() {
-        let ask = |direct: &mut Direct, verb| {
-            direct.send(&command(Kind::Mutex, verb), "lock:~m:x").unwrap()
-        };
-        assert!(is_held(&ask(&mut direct, acquire(1, false))));
-        assert!(is_queued(&ask(&mut direct, newest(1))));
-        direct.server.run::<()>("CONFIG SET maxmemory 1");
-        let busy = ask(&mut direct, newest(2));
-        assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
-        direct.server.run::<()>("CONFIG SET maxmemory 0");
-        let later = |number| match newest(number) {
-            Verb::Acquire(first) => Verb::Acquire(Acquire { newest: Some(Newest::Later), ..first }),
-            other => other,
-        };
-        assert_eq!(ask(&mut direct, later(2)), Answer::Tombstone);
-        assert!(is_queued(&ask(&mut direct, later(1))));
-        // The list can have dropped a call only once it is full.
-        let most = 32;
-        (3..=most).for_each(|number| assert!(is_queued(&ask(&mut direct, newest(number)))));
-        assert_eq!(ask(&mut direct, later(2)), Answer::Tombstone);
-        (1..=2).for_each(|more| assert!(is_queued(&ask(&mut direct, newest(most + more)))));
-        assert_eq!(ask(&mut direct, later(1)), Answer::Superseded { held: false });
     }
 }
 
