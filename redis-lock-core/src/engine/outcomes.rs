@@ -329,6 +329,10 @@ impl Core {
                 if !resident.machine.wants(*number) {
                     return;
                 }
+                if resident.machine.is_outdone() {
+                    // It would come after the question of a later call.
+                    return work.settled.push(entry.refused(UNWANTED));
+                }
                 resident.asked = NO_ROUTING;
                 return work.put_on(&place, entry);
             }

@@ -190,8 +190,8 @@ impl<W> Machine<W> {
         crowd
     }
 
-    /// Whether its call wants no long queue, and was not told yet that the lock is busy. One with `newest` then has the
-    /// place of an older call, which ends.
+    /// Whether its call wants no long queue, and was not told yet that the lock is busy. One with `newest` may
+    /// then have taken the place of an older call, so that refusing it would leave nobody.
     pub(crate) fn may_be_crowded(&self) -> bool {
         let terms = self.waiters.first().map(|first| &first.demand.terms);
         matches!(&self.stage, Stage::Contending(contending) if !contending.was_refused())

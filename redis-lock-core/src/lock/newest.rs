@@ -4,7 +4,7 @@ use super::contend::Contending;
 use super::{Env, Machine, Stage};
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::store::{LEAST_CONNECTING, Newest};
+use crate::store::{LEAST_SILENCE, Newest};
 
 impl Contending {
     /// Which of its questions comes next, if its token may end older calls.
@@ -16,9 +16,9 @@ impl Contending {
     /// Whether the next question could end newer calls. The server may have executed an earlier question of this
     /// call. It forgets that when the lease or the place ends.
     pub(super) fn may_end_newer(&self, now: Moment) -> bool {
-        // A question may have to wait for a connection first.
-        let timeout = self.demand.terms.timeout;
-        let arrives_by = now.after(timeout.max(LEAST_CONNECTING)).after(timeout);
+        // A question may have to wait for a connection first. Both have this long.
+        let limit = self.demand.terms.timeout.max(LEAST_SILENCE);
+        let arrives_by = now.after(limit).after(limit);
         self.newest() == Some(Newest::First) && self.attempt.may_be_forgotten(arrives_by)
     }
 
@@ -37,6 +37,11 @@ impl<W> Machine<W> {
             Stage::Contending(it) if it.demand.terms.newest => it.followed.replace(now).is_none(),
             _ => false,
         }
+    }
+
+    /// Whether its next question could end a later call of this `Locks`, or let it run after that one.
+    pub(crate) fn is_outdone(&self) -> bool {
+        matches!(&self.stage, Stage::Contending(contending) if contending.is_outdone())
     }
 
     /// What follows from [`follow`](Self::follow). The call ends now if the server can't be relied on to end it: its

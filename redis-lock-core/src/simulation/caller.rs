@@ -248,8 +248,12 @@ impl SimulatedCaller {
         }
         // Every second success stores a value, as `replay` does.
         let value = (completes && run.is_multiple_of(2)).then(|| StoredValue::new(run.to_string()));
+        let token = guard.token().wire();
         if value.is_some() {
-            self.books.borrow_mut().values.insert(Arc::clone(guard.token().wire()), run);
+            self.books.borrow_mut().values.insert(Arc::clone(token), run);
+        } else if completes {
+            // An earlier success may have handed on the token after its period had ended.
+            self.books.borrow_mut().values.remove(token);
         }
         let finish = if completes { Finish::Complete(value) } else { Finish::Release };
         let outcome = cut_short(guard.released(&finish), polls, None).await;

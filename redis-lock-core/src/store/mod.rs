@@ -32,8 +32,8 @@ pub(crate) type TlsSettings = Arc<rustls::ClientConfig>;
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSettings {}
 
-/// How long a connection may take to be made, even if `command_timeout` is shorter.
-pub(crate) const LEAST_CONNECTING: Duration = Duration::from_millis(500);
+/// How long a connection may take to be made, and be silent, even if `command_timeout` is shorter.
+pub(crate) const LEAST_SILENCE: Duration = Duration::from_millis(500);
 
 /// How long a place in the server's queue lasts unless its waiter asks again.
 pub(crate) const PLACE: Duration = Duration::from_secs(5);

@@ -36,7 +36,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::reader::ReaderRole;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, LEAST_CONNECTING, Verb, Wire};
+use crate::store::{Command, LEAST_SILENCE, Verb, Wire};
 use crate::sync::{NonPoisonGuard, NonPoisonMutex};
 use queue::Queue;
 use supervise::Attempts;
@@ -145,7 +145,7 @@ impl Path {
             dropped: DroppedQuestions::default(),
             in_hand: Arc::default(),
             ready: Vec::new(),
-            time_limit: time_limit.max(LEAST_CONNECTING),
+            time_limit: time_limit.max(LEAST_SILENCE),
             attempts: Attempts::new(spread),
             deadline_check: Moment::NEVER,
             distrust_after: None,

@@ -1,5 +1,7 @@
 //! Which of several calls with `newest` of one `Locks` is told of a later one, and when.
 
+use std::pin::Pin;
+
 use super::*;
 use crate::engine::core::Work;
 use crate::engine::table::Handle;
@@ -9,21 +11,33 @@ fn is_superseded(outcome: Option<Result<crate::Guard, LockError>>) -> bool {
     matches!(outcome, Some(Err(LockError::Superseded { .. })))
 }
 
+fn assert_asks_nothing(core: &Core) {
+    let asks = queued(core).iter().any(|entry| entry.starts_with("ask"));
+    assert!(!asks, "its question would end the later one");
+}
+
+fn begins(call: Pin<&mut impl Future>) {
+    assert!(call.now_or_never().is_none(), "nothing is connected");
+}
+
+/// What is on the queue.
+fn taken(core: &Core) -> Vec<QueueEntry> {
+    core.only_path().traffic().drain().0
+}
+
 /// No answer comes to the questions on the queue.
 fn lose_questions(core: &Core, work: &mut Work) {
     let unknown = Fault::new(FaultClass::Unknown, "the outcome is unknown");
-    let (asked, _) = core.only_path().traffic().drain();
     let failed = |entry: QueueEntry| entry.settled(Outcome::Unknown(unknown.clone()));
-    work.settled.extend(asked.into_iter().map(failed));
+    work.settled.extend(taken(core).into_iter().map(failed));
 }
 
-/// Something that is done when a call joins, in the same step.
-fn joins(core: &Core, work: &mut Work) -> LockId {
+/// A call of this number joins, and its thread stands still before it has ended older ones.
+fn joins(core: &Core, number: u64, work: &mut Work) {
     let demand = demand("job").with(|terms| terms.newest = true);
-    let id = LockId::of(&demand, || u64::MAX - 1);
+    let id = LockId::of(&demand, || number);
     let ends_older = |_: &mut _, env: &mut Env<'_, Handle>| env.effects.ends_older = true;
     core.step_in(&id, Some(&demand), |_| 0, work, ends_older);
-    id
 }
 
 #[test]
@@ -33,11 +47,46 @@ fn a_call_ends_those_that_joined_before_it() {
     let core = unconnected(&locks);
     let (mut older, mut later) =
         (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
-    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
-    assert!(later.as_mut().now_or_never().is_none(), "nothing is connected");
+    begins(older.as_mut());
+    begins(later.as_mut());
     core.act(|work| lose_questions(&core, work));
     assert!(is_superseded(older.now_or_never()));
     assert!(later.as_mut().now_or_never().is_none(), "nobody would run");
+    end(&core);
+}
+
+#[test]
+fn a_call_of_which_no_question_has_reached_the_server_ends_at_once() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = unconnected(&locks);
+    let (mut older, mut later) =
+        (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
+    begins(older.as_mut());
+    let refused = |entry: QueueEntry| entry.refused("the connection is lost");
+    core.act(|work| work.settled.extend(taken(&core).into_iter().map(refused)));
+    begins(later.as_mut());
+    assert!(is_superseded(older.now_or_never()));
+    end(&core);
+}
+
+#[test]
+fn a_question_that_is_redirected_is_not_sent_behind_that_of_a_later_call() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = unconnected(&locks);
+    let mut older = pin!(locks.mutex("job").newest().acquire());
+    begins(older.as_mut());
+    core.act(|work| {
+        let moved = taken(&core);
+        joins(&core, u64::MAX - 1, work);
+        core.end_older(work);
+        for entry in moved {
+            core.redirect(entry.redirected(None, None), work);
+        }
+        core.settle(work);
+        assert_asks_nothing(&core);
+    });
     end(&core);
 }
 
@@ -46,16 +95,16 @@ fn an_older_call_asks_nothing_once_a_later_one_is_on_the_queue() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
     let core = unconnected(&locks);
+    // The later one has got its number first.
+    let number = core.number();
     let mut older = pin!(locks.mutex("job").newest().acquire());
-    assert!(older.as_mut().now_or_never().is_none(), "nothing is connected");
+    begins(older.as_mut());
     core.act(|work| {
-        joins(&core, work);
-        // The thread of the later one stands still before it has ended the older one.
+        joins(&core, number, work);
         let ended_late = std::mem::take(&mut work.older);
         lose_questions(&core, work);
         core.settle(work);
-        let asks = queued(&core).iter().any(|entry| entry.starts_with("ask"));
-        assert!(!asks, "its question would end the later one");
+        assert_asks_nothing(&core);
         work.older = ended_late;
         core.end_older(work);
     });
@@ -71,11 +120,12 @@ fn only_calls_that_no_later_one_has_followed_are_told() {
     let mut calls: Vec<_> =
         (0..3).map(|_| Box::pin(locks.mutex("job").newest().acquire())).collect();
     for call in &mut calls {
-        assert!(call.as_mut().now_or_never().is_none(), "nothing is connected");
+        begins(call.as_mut());
     }
     core.act(|work| {
-        joins(&core, work);
+        joins(&core, u64::MAX - 1, work);
         assert_eq!(work.older.len(), 1, "the earlier ones know");
+        core.end_older(work);
     });
     end(&core);
 }

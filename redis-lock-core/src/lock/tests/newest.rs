@@ -77,8 +77,8 @@ fn a_call_that_the_server_may_have_forgotten_goes_on_with_a_token_that_ends_no_o
         let question = bench.asked();
         bench.settle(&question, unknown());
         let question = bench.asked();
-        // The next question may wait 500 ms for a connection, and be on its way for 150 ms.
-        bench.tick(known - 701);
+        // The next question may wait 500 ms for a connection, and be on its way for as long.
+        bench.tick(known - 1_051);
         bench.settle(&question, refused());
         bench.tick(50);
         let question = bench.asked();
