@@ -270,6 +270,10 @@ fn a_time_limit_without_end_ends_no_engine() {
         let request = locks.mutex("other").wait(PATIENCE);
         move || request.blocking_acquire()
     });
+    let names = demand("other").names;
+    eventually(PATIENCE, "the other one waits", || {
+        locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
+    });
     // The engine looks at the open question at least once a second.
     holds_for(2 * Duration::from_secs(1), "the engine runs", || guard.state() != LockState::Lost);
     server.thaw();

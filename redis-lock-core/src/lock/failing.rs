@@ -141,6 +141,9 @@ impl<W> Machine<W> {
             | FaultClass::Refused
             | FaultClass::Moving
             | FaultClass::PartlyDone => {
+                if contending.is_outdone() {
+                    return self.on_superseded(true, env);
+                }
                 contending.look = retry_at(class, failures, env);
                 self.refuse_late(open.sent, env);
                 self.refuse_no_wait(open.sent, env);

@@ -87,6 +87,7 @@ fn a_question_that_is_redirected_is_not_sent_behind_that_of_a_later_call() {
         core.settle(work);
         assert_asks_nothing(&core);
     });
+    assert!(is_superseded(older.now_or_never()));
     end(&core);
 }
 

@@ -58,7 +58,10 @@ use tokio::time::timeout;
 use super::groups::ClusterMode;
 use super::quorum::Seat;
 use super::wire::NodeName;
-use super::{BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, TlsSettings, Wire};
+use super::{
+    BoxFuture, Command, Connected, Connector, Filled, Hints, LEAST_SILENCE, Pulled, TlsSettings,
+    Wire,
+};
 use crate::domain::clock::Moment;
 use crate::domain::fault::{Fault, FaultClass};
 use crate::domain::names::{Names, beside_locks, tag_of};
@@ -100,7 +103,7 @@ impl Terms {
         Self {
             namespace: namespace.into(),
             manager: manager.into(),
-            time_limit: time_limit.max(Duration::from_millis(500)),
+            time_limit: time_limit.max(LEAST_SILENCE),
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
             scripting: Scripting::Auto,
