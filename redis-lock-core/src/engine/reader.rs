@@ -62,7 +62,7 @@ pub(crate) struct ReadingTask {
 }
 
 impl ReadingTask {
-    /// Has it send what is unsent, or end. No lock may be held.
+    /// Makes it send what is unsent, or end. No lock may be held.
     pub(super) fn wake(&self) {
         self.news.wake();
     }

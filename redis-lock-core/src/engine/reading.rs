@@ -232,7 +232,7 @@ impl TaskReads {
         }
     }
 
-    /// Sends what is queued. If the task was deposed meanwhile, the reader of now sends what the socket does
+    /// Sends what is queued. If the task was deposed in between, the reader of now sends what the socket does
     /// not take.
     fn flush(&self, work: &mut Work) {
         let reader = {

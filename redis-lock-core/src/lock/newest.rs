@@ -30,8 +30,8 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
-    /// A later call of this `Locks` has come that ends older ones. From now on no question is asked that could end
-    /// that one. Whether this call waits with `newest`, and knew of no later one.
+    /// A later call of this `Locks` has come that ends older ones. From now on this call asks no question that could
+    /// end the later call. Returns whether this call waits with `newest` and knew of no later call.
     pub(crate) fn follow(&mut self, now: Moment) -> bool {
         match &mut self.stage {
             Stage::Contending(it) if it.demand.terms.newest => it.followed.replace(now).is_none(),
@@ -39,7 +39,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Whether its next question could end a later call of this `Locks`, or let it run after that one.
+    /// Whether its next question could end a later call of this `Locks`, or let this one run after it.
     pub(crate) fn is_outdone(&self) -> bool {
         matches!(&self.stage, Stage::Contending(contending) if contending.is_outdone())
     }

@@ -50,7 +50,7 @@ pub(crate) trait Wire: Send {
         Poll::Pending
     }
 
-    /// Another runtime polls from now on. Whoever does so reads before the first poll.
+    /// Another runtime polls from now on. It reads before its first poll.
     fn unwatch(&mut self) {}
 
     /// The next command that has its outcome, if there is one. A command may take several rounds,

@@ -16,8 +16,32 @@ fn assert_asks_nothing(core: &Core) {
     assert!(!asks, "its question would end the later one");
 }
 
-fn begins(call: Pin<&mut impl Future>) {
-    assert!(call.now_or_never().is_none(), "nothing is connected");
+/// An engine whose server is not connected, on a clock that stands still.
+struct NewestBench {
+    core: Arc<Core>,
+    locks: Locks,
+    _still: Still,
+}
+
+impl NewestBench {
+    fn new() -> Self {
+        let still = Still::begin();
+        let locks = Locks::in_memory();
+        Self { core: unconnected(&locks), locks, _still: still }
+    }
+
+    /// A call that has joined.
+    fn call(&self) -> Pin<Box<impl Future<Output = Result<crate::Guard, LockError>> + use<>>> {
+        let mut call = Box::pin(self.locks.mutex("job").newest().acquire());
+        assert!(call.as_mut().now_or_never().is_none(), "nothing is connected");
+        call
+    }
+}
+
+impl Drop for NewestBench {
+    fn drop(&mut self) {
+        end(&self.core);
+    }
 }
 
 /// What is on the queue.
@@ -42,91 +66,65 @@ fn joins(core: &Core, number: u64, work: &mut Work) {
 
 #[test]
 fn a_call_ends_those_that_joined_before_it() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
-    let (mut older, mut later) =
-        (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
-    begins(older.as_mut());
-    begins(later.as_mut());
-    core.act(|work| lose_questions(&core, work));
+    let bench = NewestBench::new();
+    let (older, mut later) = (bench.call(), bench.call());
+    bench.core.act(|work| lose_questions(&bench.core, work));
     assert!(is_superseded(older.now_or_never()));
     assert!(later.as_mut().now_or_never().is_none(), "nobody would run");
-    end(&core);
 }
 
 #[test]
 fn a_call_of_which_no_question_has_reached_the_server_ends_at_once() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
-    let (mut older, mut later) =
-        (pin!(locks.mutex("job").newest().acquire()), pin!(locks.mutex("job").newest().acquire()));
-    begins(older.as_mut());
+    let bench = NewestBench::new();
+    let older = bench.call();
     let refused = |entry: QueueEntry| entry.refused("the connection is lost");
-    core.act(|work| work.settled.extend(taken(&core).into_iter().map(refused)));
-    begins(later.as_mut());
+    bench.core.act(|work| work.settled.extend(taken(&bench.core).into_iter().map(refused)));
+    let _later = bench.call();
     assert!(is_superseded(older.now_or_never()));
-    end(&core);
 }
 
 #[test]
 fn a_question_that_is_redirected_is_not_sent_behind_that_of_a_later_call() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
-    let mut older = pin!(locks.mutex("job").newest().acquire());
-    begins(older.as_mut());
+    let bench = NewestBench::new();
+    let (core, older) = (&bench.core, bench.call());
     core.act(|work| {
-        let moved = taken(&core);
-        joins(&core, u64::MAX - 1, work);
+        let moved = taken(core);
+        joins(core, u64::MAX - 1, work);
         core.end_older(work);
         for entry in moved {
             core.redirect(entry.redirected(None, None), work);
         }
         core.settle(work);
-        assert_asks_nothing(&core);
+        assert_asks_nothing(core);
     });
     assert!(is_superseded(older.now_or_never()));
-    end(&core);
 }
 
 #[test]
 fn an_older_call_asks_nothing_once_a_later_one_is_on_the_queue() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
+    let bench = NewestBench::new();
     // The later one has got its number first.
-    let number = core.number();
-    let mut older = pin!(locks.mutex("job").newest().acquire());
-    begins(older.as_mut());
+    let (core, number) = (&bench.core, bench.core.number());
+    let older = bench.call();
     core.act(|work| {
-        joins(&core, number, work);
+        joins(core, number, work);
         let ended_late = std::mem::take(&mut work.older);
-        lose_questions(&core, work);
+        lose_questions(core, work);
         core.settle(work);
-        assert_asks_nothing(&core);
+        assert_asks_nothing(core);
         work.older = ended_late;
         core.end_older(work);
     });
     assert!(is_superseded(older.now_or_never()));
-    end(&core);
 }
 
 #[test]
 fn only_calls_that_no_later_one_has_followed_are_told() {
-    let _still = Still::begin();
-    let locks = Locks::in_memory();
-    let core = unconnected(&locks);
-    let mut calls: Vec<_> =
-        (0..3).map(|_| Box::pin(locks.mutex("job").newest().acquire())).collect();
-    for call in &mut calls {
-        begins(call.as_mut());
-    }
-    core.act(|work| {
-        joins(&core, u64::MAX - 1, work);
+    let bench = NewestBench::new();
+    let _calls = [bench.call(), bench.call(), bench.call()];
+    bench.core.act(|work| {
+        joins(&bench.core, u64::MAX - 1, work);
         assert_eq!(work.older.len(), 1, "the earlier ones know");
-        core.end_older(work);
+        bench.core.end_older(work);
     });
-    end(&core);
 }

@@ -143,7 +143,7 @@ impl ProviderThread {
             && self.known.trouble.lock().is_none()
     }
 
-    /// Asks the provider; `None` if nobody needs the answer any more.
+    /// Asks the provider; `None` if no caller needs the answer now.
     async fn ask(&mut self) -> Option<Result<Credentials, String>> {
         let provider = Arc::clone(&self.provider);
         let answer = async move {
