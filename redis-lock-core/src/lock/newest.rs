@@ -25,16 +25,18 @@ impl Contending {
     /// Whether a later call of this `Locks` has come, and the server can't be relied on to end this one. Its next
     /// question could end the later call, or let this one run after it.
     pub(super) fn is_outdone(&self) -> bool {
-        self.followed.is_some() && self.newest() != Some(Newest::Later)
+        self.followed && self.newest() != Some(Newest::Later)
     }
 }
 
 impl<W> Machine<W> {
     /// A later call of this `Locks` has come that ends older ones. From now on this call asks no question that could
     /// end the later call. Returns whether this call waits with `newest` and knew of no later call.
-    pub(crate) fn follow(&mut self, now: Moment) -> bool {
+    pub(crate) fn note_later_call(&mut self) -> bool {
         match &mut self.stage {
-            Stage::Contending(it) if it.demand.terms.newest => it.followed.replace(now).is_none(),
+            Stage::Contending(it) if it.demand.terms.newest => {
+                !std::mem::replace(&mut it.followed, true)
+            }
             _ => false,
         }
     }
@@ -44,7 +46,7 @@ impl<W> Machine<W> {
         matches!(&self.stage, Stage::Contending(contending) if contending.is_outdone())
     }
 
-    /// What follows from [`follow`](Self::follow). The call ends now if the server can't be relied on to end it: its
+    /// What follows from [`note_later_call`](Self::note_later_call). The call ends now if the server can't be relied on to end it: its
     /// token has no flag, or all its questions have failed. If its first question is open, the next one is not asked.
     pub(crate) fn on_later_call(&mut self, env: &mut Env<'_, W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };

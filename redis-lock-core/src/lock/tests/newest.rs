@@ -123,7 +123,7 @@ fn a_time_limit_without_end_leaves_the_first_question_its_flag() {
 
 fn later_call(bench: &mut Bench) {
     bench.step(|machine, env| {
-        machine.follow(env.now);
+        machine.note_later_call();
         machine.on_later_call(env);
     });
 }
@@ -146,7 +146,6 @@ fn a_call_that_has_to_ask_anew_ends_when_a_later_one_of_its_locks_has_come() {
         if comes_in_the_pause {
             later_call(&mut bench);
         }
-        bench.tick(1_000);
         assert!(is_ended(&mut bench), "{comes_in_the_pause}");
         drop(bench.parted());
         assert!(bench.is_silent());
