@@ -254,7 +254,7 @@ impl Core {
         // In the step that puts the question of the later call on the queue: a question of an older one behind it
         // would end it.
         if std::mem::take(&mut effects.ends_older) {
-            work.older = shard.follow(id);
+            work.older = shard.follow(id, now);
         }
         if let Some(was_taken_again) = effects.asked_away.take() {
             shard.linger_pauses.asked_away(&id.main, was_taken_again, now);

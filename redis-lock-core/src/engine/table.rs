@@ -162,10 +162,10 @@ impl Shard {
     }
 
     /// A call with `newest` has joined now. Returns the other ones that no later call had followed until then.
-    pub(super) fn follow(&mut self, latest: &LockId) -> Vec<LockId> {
+    pub(super) fn follow(&mut self, latest: &LockId, now: Moment) -> Vec<LockId> {
         let all = self.residents.range_mut(all_of(&latest.main));
         let older = all.filter(|(id, _)| *id != latest);
-        older.filter_map(|(id, it)| it.machine.note_later_call().then(|| id.clone())).collect()
+        older.filter_map(|(id, it)| it.machine.note_later_call(now).then(|| id.clone())).collect()
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// When a message has named the token for the first time since the last answer.
     pub(super) told: Option<Moment>,
-    /// Whether a later call with `newest` of this `Locks` has come.
-    pub(super) followed: bool,
+    /// When a later call with `newest` of this `Locks` came.
+    pub(super) followed: Option<Moment>,
     /// Calls that were let in because the lock may be free, and that accept no more waiters.
     pub(super) let_in: Vec<u64>,
 }
@@ -67,7 +67,7 @@ impl Contending {
             behind: None,
             hand_over: HandOverRequest::Not,
             told: None,
-            followed: false,
+            followed: None,
             let_in: Vec::new(),
         }
     }

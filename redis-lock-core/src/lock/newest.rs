@@ -25,18 +25,16 @@ impl Contending {
     /// Whether a later call of this `Locks` has come, and the server can't be relied on to end this one. Its next
     /// question could end the later call, or let this one run after it.
     pub(super) fn is_outdone(&self) -> bool {
-        self.followed && self.newest() != Some(Newest::Later)
+        self.followed.is_some() && self.newest() != Some(Newest::Later)
     }
 }
 
 impl<W> Machine<W> {
     /// A later call of this `Locks` has come that ends older ones. From now on this call asks no question that could
     /// end the later call. Returns whether this call waits with `newest` and knew of no later call.
-    pub(crate) fn note_later_call(&mut self) -> bool {
+    pub(crate) fn note_later_call(&mut self, now: Moment) -> bool {
         match &mut self.stage {
-            Stage::Contending(it) if it.demand.terms.newest => {
-                !std::mem::replace(&mut it.followed, true)
-            }
+            Stage::Contending(it) if it.demand.terms.newest => it.followed.replace(now).is_none(),
             _ => false,
         }
     }

@@ -123,7 +123,7 @@ fn a_time_limit_without_end_leaves_the_first_question_its_flag() {
 
 fn later_call(bench: &mut Bench) {
     bench.step(|machine, env| {
-        machine.note_later_call();
+        machine.note_later_call(env.now);
         machine.on_later_call(env);
     });
 }
